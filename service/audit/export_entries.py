@@ -167,6 +167,16 @@ async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> 
     )
 
 
+async def find_latest_export(session: AsyncSession, tenant_id: str, actor: str) -> str | None:
+    """The id of the export that `actor` began last, or None."""
+    return await session.scalar(
+        select(ExportEntry.id)
+        .where(ExportEntry.tenant_id == tenant_id, ExportEntry.actor == actor)
+        .order_by(ExportEntry.started_at.desc(), ExportEntry.id.desc())
+        .limit(1)
+    )
+
+
 async def get_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry:
     """The organisation's export with this id. Raises EXPORT_NOT_FOUND."""
     entry = await find_export(session, tenant_id, export_id)

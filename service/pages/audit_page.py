@@ -11,6 +11,7 @@ from quart import Blueprint, redirect, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import (
+    BOUND_PARAMETERS,
     FILTER_COLUMNS,
     VALUES_MAX,
     Condition,
@@ -35,6 +36,7 @@ from service.audit.unknown_values import UnknownValue, unknown_values
 from service.ci.providers import CI_LABELS
 from service.core.errors import Invalid, Refusal
 from service.pages.display_names import Chip, active_chips, named_by, value_chips
+from service.pages.exports import count_guarded
 from service.pages.page import Page, View, page_get
 from service.pages.rows import (
     CI_SOURCE_PREFIX,
@@ -57,6 +59,7 @@ from service.pages.state import (
 )
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
+    GLANCE_MAX_S,
     SummaryPanel,
     SummaryUnavailable,
     facets_of,
@@ -127,7 +130,9 @@ class ReadText:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A page of rows; `summary` is loaded after what precedes it is sent.
+    """A page of rows; `summary` is loaded after what precedes it is sent, and so is `guarded`.
+
+    `guarded` is how many package names a file of CSV would change.
 
     `live` is the query for rows accepted from now on, if they belong on top of these. `unknown`
     are values that no row has, looked up if there is no row; None if that could not be done.
@@ -141,22 +146,29 @@ class Results:
     newer: str | None
     live: str | None
     summary: Later[SummaryPanel | SummaryUnavailable]
+    guarded: Later[int | None]
     unknown: list[UnknownValue] | None
     losses: Sequence[Loss] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """The page's state, and the text of its search; an empty one is none."""
+    """The page's state, and the text of its search; an empty one is none.
+
+    `is_form` if a form sent it, with empty fields or a list as several values.
+    """
 
     state: PageState
     search: list[str]
+    is_form: bool
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Sequence[str]]) -> "AuditQuery":
         """Those of a URL. The form sends an empty search if only other fields are used."""
         state = parse_state({n: values for n, values in parameters.items() if n != SEARCH})
-        return cls(state, [text for text in parameters.get(SEARCH, ()) if text.strip()])
+        is_form = len(parameters.get("columns", ())) > 1 or "" in parameters.get("since", ())
+        search = [text for text in parameters.get(SEARCH, ()) if text.strip()]
+        return cls(state, search, is_form)
 
 
 @Page(
@@ -172,7 +184,8 @@ async def audit_page(
 ) -> View | ResponseReturnValue:
     """The audit log, filtered, newest first, with a summary. Raises StoreFault, StoreUnavailable.
 
-    A search redirects to the page with its filters: these are in the address, the search is not.
+    A search redirects to the page with its filters: these are in the address, the search is not,
+    and neither are the empty fields of its form.
     """
     state, text, fault = query.state, "", None
     try:
@@ -184,6 +197,8 @@ async def audit_page(
     else:
         if search is not None:
             return redirect(_search_target(call.org.slug, state, search, query.search[0]), 303)
+        if query.is_form and not state.is_too_long:
+            return redirect(url_for("dashboard.audit_page", slug=call.org.slug) + state.href, 303)
     if fault is None and state.is_too_long:
         state, fault = PageState({}), Fault(Invalid.status, _TOO_LONG)
     now = call.services.clock()
@@ -207,6 +222,7 @@ async def audit_page(
         "without_fault": state.without_invalid(faulty).href,
         "retention": retention,
         "searches": searches,
+        "window": _window_words(state),
         "search": text,
         "results": results,
         "fault": fault,
@@ -311,6 +327,7 @@ async def _results(call: Call[DashboardServices], state: PageState, now: datetim
         summary=Later(
             lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
         ),
+        guarded=Later(lambda: count_guarded(log, query, GLANCE_MAX_S)),
         unknown=[] if entries or not query.conditions else await _unknown(call, log, query),
         losses=await losses_within(services.store, org.id, within.since, within.until),
     )
@@ -322,6 +339,13 @@ async def _unknown(
     read = reader_for(call.services.audit, call.org, call.caller)
     unknown = await or_unavailable(unknown_values(log, query, read))
     return None if isinstance(unknown, SummaryUnavailable) else unknown
+
+
+def _window_words(state: PageState) -> str:
+    """The window of the page, as its menu is called."""
+    if state.last:
+        return f"Last {state.last[:-1]} {state.last[-1]}"
+    return "Exact time" if state.parameters.keys() & {*BOUND_PARAMETERS} else "All time"
 
 
 def _windows(state: PageState, retention: RetentionWindow) -> dict[str, str]:

@@ -7,13 +7,19 @@ from typing import Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
-from quart import Blueprint
+from quart import Blueprint, redirect, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.export.csv_json import GUARDED
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, parse_query
 from service.access.roles import Capability
-from service.audit.export_entries import ExportState, get_export, list_exports, state_of
+from service.audit.export_entries import (
+    ExportState,
+    find_latest_export,
+    get_export,
+    list_exports,
+    state_of,
+)
 from service.audit.export_receipts import RECEIPT_SUFFIX, entry_file_name
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog, open_log
@@ -30,6 +36,8 @@ blueprint = Blueprint("dashboard_exports", __name__, url_prefix="/admin/ui/orgs/
 
 ROWS: Final = 50
 """Exports on a page."""
+
+LATEST: Final = "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,6 @@ async def offer_page(call: Call[DashboardServices], state: PageState) -> View:
     log = await open_log(services.store, services.audit.lake, org, now)
     within = log.within(query)
     time_max_s = services.settings.query_max_s
-    guarded = replace(query, conditions=(*query.conditions, _NAMES_GUARDED))
     async with call.read() as session:
         names = await find_names(session, org.id, actors=named_by(filters))
     offer = {
@@ -123,7 +130,7 @@ async def offer_page(call: Call[DashboardServices], state: PageState) -> View:
         "cuts_off": _cuts_off(org, query, log.floor),
         # How many there are, and how many of them CSV's formula guard changes; None: not counted.
         "rows": await _count(log, query, time_max_s),
-        "guarded": await _count(log, guarded, time_max_s),
+        "guarded": await count_guarded(log, query, time_max_s),
     }
     return {"offer": offer}
 
@@ -135,10 +142,17 @@ async def offer_page(call: Call[DashboardServices], state: PageState) -> View:
     needs=Capability.AUDIT_READ,
     alternative=Capability.AUDIT_EXPORT,
 )
-async def export_page(call: Call[DashboardServices], export_id: str) -> View:
-    """One export, its receipt, and whether a file is the one that was exported."""
+async def export_page(call: Call[DashboardServices], export_id: str) -> View | ResponseReturnValue:
+    """One export, its receipt, and whether a file is the one that was exported.
+
+    `latest` is the caller's latest, for links that are there before it; the list, if there is none.
+    """
     org = call.org
     async with call.read() as session:
+        if export_id == LATEST:
+            export_id = await find_latest_export(session, org.id, call.by.actor) or export_id
+        if export_id == LATEST:
+            return redirect(url_for("dashboard_exports.exports_page", slug=org.slug), 303)
         entry = await get_export(session, org.id, export_id)
         names = await find_names(session, org.id, actors={entry.actor, *named_by(entry.filters)})
     return {"row": _row(org, entry, state_of(entry, call.services.clock()), names)}
@@ -184,6 +198,12 @@ def _cuts_off(org: Organisation, query: Query, floor: datetime | None) -> bool:
     """Whether rows that the filters match may be hidden by the retention floor."""
     asked_from = org.created_at if query.since is None else query.since
     return floor is not None and asked_from < floor
+
+
+async def count_guarded(log: TenantLog, query: Query, time_max_s: float) -> int | None:
+    """How many rows have a package name that CSV's formula guard changes; None if that is slow."""
+    guarded = replace(query, conditions=(*query.conditions, _NAMES_GUARDED))
+    return await _count(log, guarded, time_max_s)
 
 
 async def _count(log: TenantLog, query: Query, time_max_s: float) -> int | None:

@@ -6,10 +6,10 @@ Others count rows in buckets of `bucket_of(query, now)`, and in those of `window
 with the time before, and give both to `draw`; the macro `drawing(histogram)` draws that alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from analytics.model.filters import Query
 from analytics.model.instants import format_us
@@ -21,22 +21,16 @@ BARS_MAX: Final = 200
 """If there were more minutes or hours, hours or days are counted."""
 
 DAYS_MAX: Final = 400
-"""More days become bars of weeks, and so on: a tier may keep the rows of many years."""
+"""If there are more days, a bar is several: a tier may keep the rows of many years."""
 
 LABELS_MIN: Final = 4
 LABELS_MAX: Final = 6
-
-PLOT: Final = 52
-STRIP: Final = 20
+PLOT, STRIP = 52, 20
 """Heights in pixels: of the drawing above the zero line, and of blocked rows below it."""
 
-_EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday: weeks begin there
 _DAY: Final = timedelta(days=1)
-_STEPS: Final = tuple(timedelta(days=days) for days in (1, 7, 28, 364, 3_640))
 _INSTANT: Final = timedelta(microseconds=1)
 _SECOND_INSTANT: Final = datetime.min.replace(tzinfo=UTC) + _INSTANT
-_LEAST_PX: Final = 1.5
-"""Few rows are still visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +59,7 @@ class Bar:
         return self.allowed + self.blocked + self.other
 
 
-@dataclass(frozen=True, slots=True)
-class AxisLabel:
+class AxisLabel(NamedTuple):
     """A boundary in time: the bar that begins there, its text, and whether a day begins there."""
 
     place: int
@@ -115,13 +108,15 @@ class Histogram:
         return [(self.plot, "0"), *((top, short_number(rows)) for top, rows in marks if rows)]
 
     @property
-    def labels(self) -> list[AxisLabel]:
+    def labels(self) -> Iterator[AxisLabel]:
         """Four to six labels at natural boundaries of UTC; fewer if there are fewer bars."""
         starts = [bar.start for bar in self.bars]
-        return [
-            AxisLabel(place, *_label(starts[place], self.step, starts[-1] - starts[0]))
-            for place in axis_places(starts, self.step)
-        ]
+        is_long = bool(starts) and starts[-1] - starts[0] > 366 * _DAY
+        for place in axis_places(starts, self.step):
+            at, is_day = starts[place], self.step < _DAY and starts[place].time() == time.min
+            by_day = f"{at:%b %Y}" if is_long else f"{at.day} {at:%b}"
+            text = by_day if self.step >= _DAY else f"{at:%H:%M}"
+            yield AxisLabel(place, f"{at:%a} {by_day}" if is_day else text, is_day)
 
 
 def bucket_of(query: Query, now: datetime) -> Bucket:
@@ -140,8 +135,8 @@ def window_before(query: Query, bucket: Bucket, now: datetime) -> Query | None:
     if query.since is None or query.since >= until:
         return None
     # The last day begins at a full second, and is a fraction of one longer than a day.
-    shift = -((query.since - until + timedelta(seconds=1)) // bucket.length) * bucket.length
-    shift = max(shift, bucket.length)
+    buckets = -((query.since - until + timedelta(seconds=1)) // bucket.length)
+    shift = max(buckets, 1) * bucket.length
     try:
         return replace(query, since=query.since - shift, until=min(until - shift, query.since))
     except OverflowError:
@@ -159,87 +154,68 @@ def draw(
 
     `before` are the buckets of `window_before`.
     """
-    step = _step(len(buckets), bucket)
-    if step != bucket.length:
-        before = ()  # longer steps begin at different places in the two windows
-    sums: dict[datetime, list[int]] = {}
-    for counted in buckets:
-        counts = sums.setdefault(_start(counted.start, step), [0, 0, 0])
-        for place, rows in enumerate((counted.blocked, counted.allowed, counted.other)):
-            counts[place] += rows
-    others = [allowed + other for _, allowed, other in sums.values()]
-    was = [each.allowed + each.other for each in before[: len(sums)]]
-    most = _round_up(max(others + was)) if any(others) else 0
-    most_blocked = _round_up(max((blocked for blocked, _, _ in sums.values()), default=0))
+    size = -(-len(buckets) // DAYS_MAX) or 1
+    counts = [_sum(buckets[at : at + size]) for at in range(0, len(buckets), size)]
+    was = [_sum(before[at : at + size]) for at in range(0, len(before), size)][: len(counts)]
+    others = [each.allowed + each.other for each in counts]
+    others_before = [each.allowed + each.other for each in was]
+    most = _round_up(max(others + others_before)) if any(others) else 0
+    most_blocked = _round_up(max((each.blocked for each in counts), default=0))
     plot = (PLOT if most_blocked else PLOT + STRIP) if most else 0
-    scales = _Scale(most, plot), _Scale(most_blocked, PLOT + STRIP - plot)
-    path = [f"V{plot - scales[0].height(rows):g}h1" for rows in was if most]
-    totals = [each.allowed + each.blocked + each.other for each in before]
-    totals_before = [*totals, *[None] * len(sums)] if before else [None] * len(sums)
-    bars = [
-        _bar(start, step, counts, was_there, scales, query, state)
-        for (start, counts), was_there in zip(sums.items(), totals_before, strict=False)
-    ]
-    before_path = f"M0 {plot}{''.join(path)}" if path else ""
-    return Histogram(bars, step, most, most_blocked, plot, before_path)
+    step = size * bucket.length
+
+    def bar(each: BucketCounts, before: int | None) -> Bar:
+        """Its window is clipped to the query's: its link must not widen the query."""
+        since, end = max(each.start, query.since or each.start), _end(each.start, step)
+        until = min(end, query.until or end)
+        allowed = _height(each.allowed, most, plot)
+        return Bar(
+            start=since,
+            until=until,
+            allowed=each.allowed,
+            blocked=each.blocked,
+            other=each.other,
+            before=before,
+            allowed_height=allowed,
+            other_height=round(_height(each.allowed + each.other, most, plot) - allowed, 1),
+            blocked_height=_height(each.blocked, most_blocked, PLOT + STRIP - plot),
+            narrow=state.between(_text(since), _text(until)).href,
+        )
+
+    totals = [each.allowed + each.blocked + each.other for each in was]
+    bars = [bar(each, totals[n] if n < len(totals) else None) for n, each in enumerate(counts)]
+    path = "".join(f"V{plot - _height(rows, most, plot):g}h1" for rows in others_before if most)
+    return Histogram(bars, step, most, most_blocked, plot, path and f"M0 {plot}{path}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """From 0 to `most` rows over `pixels`."""
-
-    most: int
-    pixels: int
-
-    def height(self, rows: int) -> float:
-        return max(round(self.pixels * rows / self.most, 1), _LEAST_PX) if rows else 0
-
-
-def _bar(
-    start: datetime,
-    step: timedelta,
-    counts: list[int],
-    before: int | None,
-    scales: tuple[_Scale, _Scale],
-    query: Query,
-    state: PageState,
-) -> Bar:
-    """A bar, whose window is clipped to the query's: its link must not widen the query."""
-    since = max(start, query.since or start)
-    end = _end(start, step)
-    until = min(end, query.until or end)
-    blocked, allowed, other = counts
-    scale, scale_of_blocked = scales
-    allowed_height = scale.height(allowed)
-    return Bar(
-        start=since,
-        until=until,
-        allowed=allowed,
-        blocked=blocked,
-        other=other,
-        before=before,
-        allowed_height=allowed_height,
-        other_height=round(scale.height(allowed + other) - allowed_height, 1),
-        blocked_height=scale_of_blocked.height(blocked),
-        narrow=state.between(_text(since), _text(until)).href,
+def _sum(buckets: Sequence[BucketCounts]) -> BucketCounts:
+    return BucketCounts(
+        buckets[0].start,
+        sum(each.allowed for each in buckets),
+        sum(each.blocked for each in buckets),
+        sum(each.other for each in buckets),
     )
+
+
+def _height(rows: int, most: int, pixels: int) -> float:
+    """The height of `rows` on a scale of up to `most`. Few rows are still visible."""
+    return max(round(pixels * rows / most, 1), 1.5) if rows else 0
 
 
 def _every(minutes: int) -> Callable[[datetime], object]:
     return lambda at: (at.toordinal() * 1_440 + at.hour * 60 + at.minute) // minutes
 
 
-_BOUNDARIES: Final = [
-    _every(each) for each in (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1_440)
-]
-_BOUNDARIES_OF_DAYS: Final[list[Callable[[datetime], object]]] = [
+_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1_440)
+_BOUNDARIES: Final = tuple(_every(each) for each in _MINUTES)
+_BOUNDARIES_OF_DAYS: Final[tuple[Callable[[datetime], object], ...]] = (
     date.toordinal,
     lambda at: (at.toordinal() - 1) // 7,  # the first of all days was a Monday
     lambda at: (at.year, at.month, at.day >= 15),
     lambda at: (at.year, at.month),
     lambda at: (at.year, (at.month - 1) // 3),
     lambda at: at.year,
-]
+)
 """From fine to coarse, what changes at a boundary."""
 
 
@@ -249,9 +225,7 @@ def axis_places(starts: Sequence[datetime], step: timedelta) -> list[int]:
     At the finest boundaries of which there are few enough; if these are too few, at every nth of
     the next finer ones.
     """
-    if not starts:
-        return []
-    previous = [max(starts[0], _SECOND_INSTANT) - _INSTANT, *starts]
+    previous = [max(starts[0], _SECOND_INSTANT) - _INSTANT, *starts] if starts else []
     finer = places = list(range(len(starts)))
     for key in _BOUNDARIES_OF_DAYS if step >= _DAY else _BOUNDARIES:
         changes = enumerate(zip(previous, starts, strict=False))
@@ -260,17 +234,8 @@ def axis_places(starts: Sequence[datetime], step: timedelta) -> list[int]:
             break
     if len(places) > LABELS_MAX:
         return places[:: -(-len(places) // LABELS_MAX)]
-    if len(places) < LABELS_MIN:
-        places = max(places, finer[:: -(-len(finer) // LABELS_MAX)], key=len)
-    return places
-
-
-def _label(start: datetime, step: timedelta, length: timedelta) -> tuple[str, bool]:
-    """The text of a label, and whether a day begins there."""
-    if step >= _DAY:
-        return (f"{start:%b %Y}" if length > 366 * _DAY else f"{start.day} {start:%b}"), False
-    is_day = start.time() == time.min
-    return (f"{start:%a} {start.day} {start:%b}" if is_day else f"{start:%H:%M}"), is_day
+    thinned = finer[:: -(-len(finer) // LABELS_MAX) or 1]
+    return places if len(places) >= LABELS_MIN else max(places, thinned, key=len)
 
 
 def short_number(rows: int) -> str:
@@ -285,20 +250,6 @@ def _round_up(rows: int) -> int:
     """The next number of the form 1, 2, 4 or 5 times a power of ten: half of it is round, too."""
     scale = 10 ** max(len(str(rows)) - 1, 0)
     return next(scale * step for step in (1, 2, 4, 5, 10) if scale * step >= rows) if rows else 0
-
-
-def _step(buckets: int, bucket: Bucket) -> timedelta:
-    """The length of a bar: the bucket's, unless there are too many days."""
-    if bucket is not Bucket.DAY:
-        return bucket.length
-    return next((step for step in _STEPS if buckets * _DAY / step < DAYS_MAX), _STEPS[-1])
-
-
-def _start(instant: datetime, step: timedelta) -> datetime:
-    try:
-        return _EPOCH + (instant - _EPOCH) // step * step
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)
 
 
 def _end(start: datetime, step: timedelta) -> datetime:

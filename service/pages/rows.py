@@ -88,6 +88,12 @@ class LogRow:
     ci_provider: str | None
 
     @property
+    def day(self) -> str:
+        """Its date in UTC, in words."""
+        at = datetime.fromisoformat(self.entry["created_at"])
+        return f"{at:%A} {at.day} {at:%B} {at.year}"
+
+    @property
     def details(self) -> dict[str, Sequence[Column]]:
         """The columns to show, by the name of their group."""
         return {section.name: columns for section, columns in DETAILS.items()}

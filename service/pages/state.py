@@ -1,5 +1,6 @@
 """The audit page's state, which is entirely in its URL, so that links reproduce the page."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -7,6 +8,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, Order, literal
+from analytics.model.instants import parse_since, parse_until
 from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
 from service.audit.query_service import PAGE_PARAMETERS
 from service.audit.search import check_window, window_length
@@ -33,6 +35,9 @@ COLUMNS: Final = {
 
 COLUMNS_DEFAULT: Final = ("package", "job", "actor")
 
+VIEWS: Final = ("no-chart", "roomy")
+"""How the page may be shown otherwise: without its chart, with rows of 40 pixels."""
+
 ROWS_DEFAULT: Final = "50"
 """Rows on a page; with 100 of them the page would be too large."""
 
@@ -50,10 +55,16 @@ SEARCHED: Final = "searched"
 _PLACE: Final = ("cursor", "back", SEARCHED)
 """The position of a page in the rows; any change of the filters starts at the first page."""
 
-_SHOWN: Final = ("last", "back", "columns", SEARCHED)
+_LISTS: Final = ("columns", "view")
+"""Each is one value in links, such as `columns=package,run`; forms send one for each choice."""
+
+_SHOWN: Final = ("last", "back", *_LISTS, SEARCHED)
 """What concerns the page alone, and not the query."""
 
-_KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit", "columns")
+_KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit", *_LISTS)
+
+_PICKED: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)
+"""What browsers send of a date picker."""
 
 Values = tuple[str, ...]
 
@@ -85,7 +96,7 @@ class PageState:
     @property
     def saved(self) -> str:
         """What a saved search keeps: the filters, the window, the order and the columns."""
-        return urlencode(self.first_page().parameters, doseq=True)
+        return urlencode(self._but(*_PLACE, "view").parameters, doseq=True)
 
     @property
     def query_parameters(self) -> dict[str, list[str]]:
@@ -112,8 +123,25 @@ class PageState:
     @property
     def columns(self) -> list[str]:
         """The columns to show, in their order; the default ones without a valid choice."""
-        chosen = [name for name in COLUMNS if name in self.parameters.get("columns", ())]
-        return chosen or list(COLUMNS_DEFAULT)
+        given = self._listed("columns")
+        return [name for name in COLUMNS if name in given] or list(COLUMNS_DEFAULT)
+
+    @property
+    def view(self) -> list[str]:
+        """Those of VIEWS that are chosen."""
+        return [name for name in VIEWS if name in self._listed("view")]
+
+    def picked(self, name: str) -> str | None:
+        """The bound `name` as a date picker shows it; None if that is not all it says."""
+        text = self._one(name)
+        if text is None:
+            return ""
+        try:
+            at = (parse_since if name == "since" else parse_until)(text)
+        except ValueError:
+            return None
+        is_full_minute = at == at.replace(second=0, microsecond=0)
+        return at.isoformat()[:16] if is_full_minute else None
 
     @property
     def is_first_page(self) -> bool:
@@ -134,7 +162,7 @@ class PageState:
     @property
     def carried(self) -> list[tuple[str, str]]:
         """Hidden fields of a form that adds filters; the bounds have their own fields."""
-        carried = {**self.parameters, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
+        carried = {**self.parameters, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE, "columns"), ())}
         return [(name, value) for name in _KNOWN for value in carried.get(name, ())]
 
     def without_invalid(self, faulty: str | None) -> "PageState":
@@ -201,7 +229,7 @@ class PageState:
         `text` is what they were read from, if it says something else.
         """
         layout = {
-            name: self.parameters[name] for name in ("order", "columns") if name in self.parameters
+            name: self.parameters[name] for name in ("order", *_LISTS) if name in self.parameters
         }
         if text is not None:
             layout[SEARCHED] = (text,)
@@ -230,6 +258,11 @@ class PageState:
     def between(self, since: str, until: str) -> "PageState":
         """These filters over an exact window."""
         return self.of_all_time()._with("since", (since,))._with("until", (until,))
+
+    def toggling(self, view: str) -> "PageState":
+        """The same rows with `view`, or without it if it is chosen."""
+        chosen = [name for name in VIEWS if (name in self.view) != (name == view)]
+        return self._with("view", (",".join(chosen),)) if chosen else self._but("view")
 
     def check_window(self) -> None:
         """Raise InvalidQuery if `last` is no length of time."""
@@ -266,6 +299,9 @@ class PageState:
             before = before._with("cursor", (cursor,))
         return before._with("back", tuple(back)) if back else before
 
+    def _listed(self, name: str) -> list[str]:
+        return (self._one(name) or "").split(",")
+
     def _one(self, name: str) -> str | None:
         values = self.parameters.get(name, ())
         return values[0] if values else None
@@ -293,6 +329,14 @@ def parse_state(parameters: Mapping[str, Iterable[str]]) -> PageState:
         for name, values in parameters.items()
     }
     known = {name: values for name, values in cleaned.items() if values}
+    for name in BOUND_PARAMETERS:
+        if name in known:
+            known[name] = tuple(f"{v}:00Z" if _PICKED.fullmatch(v) else v for v in known[name])
+    for name in _LISTS:
+        if name in known:
+            known[name] = (",".join(known[name]),)
+    if known.get("columns") == (",".join(COLUMNS_DEFAULT),):
+        del known["columns"]
     if any(name in known for name in BOUND_PARAMETERS):
         known.pop("last", None)
     return PageState(known)

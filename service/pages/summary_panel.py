@@ -223,7 +223,8 @@ class _Values:
             )
             for of_job in jobs.values()
         ]
-        return Facet(name, TITLES[name], sorted(summed, key=lambda value: -value.count))
+        summed.sort(key=lambda value: -value.count)
+        return Facet(name, TITLES[name], _without_owner(summed))
 
     def value(self, name: str, counted: ValueCount, *others: str) -> FacetValue:
         """A value, with `others` that are shown as the same.
@@ -257,6 +258,14 @@ class _Values:
         if name == "decision":
             return value.capitalize()
         return value_in_words(name, value, self.names)
+
+
+def _without_owner(values: list[FacetValue]) -> list[FacetValue]:
+    """CI jobs by their repository's name alone, if all have the same owner."""
+    owners = {each.text.partition("/")[0] for each in values if " · " in each.text}
+    if len(owners) != 1:
+        return values
+    return [replace(each, text=each.text.removeprefix(f"{min(owners)}/")) for each in values]
 
 
 GROUPS_MAX: Final = 100

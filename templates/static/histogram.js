@@ -5,15 +5,14 @@ import { shownZone } from "./times.js";
 
 const DRAG_PX = 6; // clicks may move the pointer slightly
 const MINUTE = 60_000;
-const BOUNDARIES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440]; // in minutes, as in histogram.py
-const LABELS_MIN = 4;
-const LABELS_MAX = 6;
+const BOUNDARIES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440]; // minutes, as in histogram.py
+const [LABELS_MIN, LABELS_MAX] = [4, 6];
 
 // The bars whose beginnings are labelled: `axis_places` in histogram.py, for the wall clock of the shown zone.
 function placesOf(clock) {
+  const thinned = (all) => all.filter((_, n) => n % Math.ceil(all.length / LABELS_MAX) === 0);
   let finer = [];
   let places = [...clock.keys()];
-  const thinned = (all) => all.filter((_, n) => n % Math.ceil(all.length / LABELS_MAX) === 0);
   for (const step of BOUNDARIES) {
     const unit = (at) => Math.floor(at / MINUTE / step);
     finer = places;
@@ -21,26 +20,25 @@ function placesOf(clock) {
     if (places.length <= LABELS_MAX) break;
   }
   if (places.length > LABELS_MAX) return thinned(places);
-  if (places.length >= LABELS_MIN || thinned(finer).length <= places.length) return places;
-  return thinned(finer);
+  return places.length < LABELS_MIN && thinned(finer).length > places.length ? thinned(finer) : places;
 }
 
 function labelAxis(chart) {
   if (!["minute", "hour"].includes(chart.dataset.unit)) return; // days are of UTC
   const drawing = chart.querySelector("[data-edges]");
-  const zone = shownZone();
+  const isUtc = shownZone() === "UTC";
   const starts = drawing.dataset.edges.split(" ").slice(0, -1).map((text) => new Date(text));
-  const clock = starts.map((at) => at - (zone === "UTC" ? 0 : at.getTimezoneOffset() * MINUTE));
+  const clock = starts.map((at) => at - (isUtc ? 0 : at.getTimezoneOffset() * MINUTE));
   for (const label of chart.querySelectorAll("text.c")) label.remove();
   placesOf(clock).forEach((place, n) => {
     const at = new Date(clock[place]);
     const isDay = clock[place] % (1440 * MINUTE) === 0;
-    const day = at.toUTCString().replace(/,? 0?(\d+) (\w+) .*/, " $1 $2");
     const label = document.createElementNS(chart.namespaceURI, "text");
     label.setAttribute("class", `c${n % 2 ? " x2" : ""}${isDay ? " day" : ""}`);
     label.setAttribute("x", `${(100 * place) / drawing.viewBox.baseVal.width}%`);
-    label.setAttribute("y", "92");
-    label.textContent = isDay ? day : at.toISOString().slice(11, 16);
+    label.setAttribute("y", "90");
+    const [day, date, month] = at.toUTCString().split(/,? /);
+    label.textContent = isDay ? `${day} ${Number(date)} ${month}` : at.toISOString().slice(11, 16);
     chart.append(label);
   });
 }
@@ -48,16 +46,13 @@ function labelAxis(chart) {
 function makeReadable(drawing) {
   const bars = [...drawing.querySelectorAll("a")];
   const reading = drawing.closest(".over")?.querySelector("[data-reading]");
-  let touched = null; // a first touch reads a bar, a second one follows it
   let shown = null;
+  let touched = null; // a first touch reads a bar, a second one follows it
 
   function read(bar) {
     const text = bar?.querySelector("desc").textContent ?? "";
     bar?.setAttribute("aria-label", text);
-    if (reading) {
-      reading.textContent = text;
-      reading.hidden = !bar;
-    }
+    if (reading) Object.assign(reading, { textContent: text, hidden: !bar });
     shown = bar;
   }
 
@@ -66,8 +61,8 @@ function makeReadable(drawing) {
     const text = document.createElementNS(drawing.namespaceURI, "desc"); // not a tooltip, which would cover bars
     Object.assign(text.dataset, title.dataset);
     text.textContent = title.textContent;
-    title.replaceWith(text);
     bar.setAttribute("aria-label", text.textContent);
+    title.replaceWith(text);
   }
   bars.at(-1)?.setAttribute("tabindex", "0");
   const barOf = (event) => event.target.closest("a");
@@ -76,7 +71,7 @@ function makeReadable(drawing) {
   drawing.addEventListener("focusin", (event) => read(barOf(event)));
   drawing.addEventListener("focusout", () => read(null));
   drawing.addEventListener("pointerdown", (event) => {
-    touched = event.pointerType === "touch" && shown !== barOf(event) ? barOf(event) : null;
+    touched = event.pointerType === "touch" && shown !== barOf(event) && barOf(event);
     read(barOf(event));
   });
   drawing.addEventListener("click", (event) => {
@@ -85,11 +80,11 @@ function makeReadable(drawing) {
   });
   drawing.addEventListener("keydown", (event) => {
     const at = bars.indexOf(barOf(event));
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: bars.length - 1 }[event.key];
-    if (!bars[to]) return;
+    const to = bars[{ ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: bars.length - 1 }[event.key]];
+    if (!to) return;
     event.preventDefault();
-    for (const bar of bars) bar.setAttribute("tabindex", bar === bars[to] ? "0" : "-1");
-    bars[to].focus();
+    for (const bar of bars) bar.setAttribute("tabindex", bar === to ? "0" : "-1");
+    to.focus();
   });
 }
 
@@ -164,8 +159,6 @@ for (const drawing of document.querySelectorAll("svg[data-edges]")) {
   makeReadable(drawing);
   makeDraggable(drawing);
 }
-function labelAxes() {
-  for (const chart of document.querySelectorAll("svg.chart")) labelAxis(chart);
-}
+const labelAxes = () => document.querySelectorAll("svg.chart").forEach(labelAxis);
 document.addEventListener("zonechange", labelAxes);
 labelAxes();

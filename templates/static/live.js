@@ -1,4 +1,5 @@
 // Adds new rows to the audit log while the page is visible. Without this script there is no button.
+import { groupByDay } from "./rows.js";
 import { showLocalTimes } from "./times.js";
 
 const ROWS_MAX = 500; // limits the size of a page that stays open
@@ -82,6 +83,7 @@ function watch(button, status) {
     row.classList.add("fresh");
     rows.prepend(row);
     while (rows.childElementCount > ROWS_MAX) rows.lastElementChild.remove();
+    groupByDay();
     added += 1;
     saySoon();
   }

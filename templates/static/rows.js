@@ -1,12 +1,29 @@
-// Keys to move through the rows of the audit log, and their details below them. Without this script the arrow of a row
-// leads to its page.
-import { showLocalTimes } from "./times.js";
+// Keys to move through the rows of the audit log, their details below them, and their days in the shown zone. Without
+// this script the arrow of a row leads to its page, and days are those of UTC.
+import { shownZone, showLocalTimes } from "./times.js";
 
 const help = document.querySelector("[data-help]");
 const search = document.getElementById("search");
 const table = document.querySelector("table.log");
 
-const rows = () => [...document.querySelectorAll("table.log tbody tr")];
+const rows = () => [...document.querySelectorAll("table.log tr[id]")];
+
+// Puts the day in front of the first of its rows.
+export function groupByDay() {
+  const group = document.querySelector("table.log tr.group");
+  for (const old of document.querySelectorAll("table.log tr.group")) old.remove();
+  const day = { timeZone: shownZone(), weekday: "long", day: "numeric", month: "long", year: "numeric" };
+  const format = new Intl.DateTimeFormat("en-GB", day);
+  let above = "";
+  for (const row of group ? rows() : []) {
+    const text = format.format(new Date(row.querySelector("time").dateTime)).replace(",", "");
+    if (text !== above) {
+      const head = group.cloneNode(true);
+      head.querySelector("th").textContent = above = text;
+      row.before(head);
+    }
+  }
+}
 
 function move(step) {
   const all = rows();
@@ -19,7 +36,8 @@ function move(step) {
 async function toggle(row) {
   const link = row?.querySelector("a.open");
   if (!link) return;
-  const open = row.querySelector(".inside");
+  const below = () => (row.nextElementSibling?.matches(".inner") ? row.nextElementSibling : null);
+  const open = below();
   link.setAttribute("aria-expanded", String(!open));
   if (open) {
     open.remove();
@@ -30,9 +48,14 @@ async function toggle(row) {
     if (!response.ok) throw new TypeError(response.statusText);
     const template = document.createElement("template");
     template.innerHTML = await response.text();
-    if (row.querySelector(".inside") || link.getAttribute("aria-expanded") !== "true") return;
+    if (below() || link.getAttribute("aria-expanded") !== "true") return;
     showLocalTimes(template.content);
-    link.after(template.content.querySelector(".inside"));
+    const inner = document.createElement("tr");
+    inner.className = "inner";
+    const cell = inner.insertCell();
+    cell.colSpan = row.cells.length;
+    cell.append(template.content.querySelector(".inside"));
+    row.after(inner);
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     location.assign(link.href); // signed out, or no network: the page of the row says so
@@ -50,7 +73,7 @@ const keys = {
   "/": () => search?.focus(),
   j: () => move(1),
   k: () => move(-1),
-  o: () => toggle(document.activeElement?.closest("table.log tbody tr")),
+  o: () => toggle(document.activeElement?.closest("table.log tr[id]")),
   e: openExports,
   "?": () => help?.showModal(),
 };
@@ -78,9 +101,9 @@ document.addEventListener("keydown", (event) => {
 // A click on a row opens it, unless it follows a link or selects text.
 table?.addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return; // a new tab
-  const row = event.target.closest("tbody tr");
+  const row = event.target.closest("tr[id]");
   const link = event.target.closest("a");
-  if (!row || event.target.closest(".inside")) return;
+  if (!row) return;
   if (link ? !link.matches(".open") : !getSelection().isCollapsed) return;
   event.preventDefault();
   toggle(row);
@@ -89,6 +112,9 @@ table?.addEventListener("click", (event) => {
 for (const link of document.querySelectorAll("table.log a.open")) {
   link.setAttribute("aria-expanded", "false");
 }
+
+document.addEventListener("zonechange", groupByDay);
+if (shownZone() !== "UTC") groupByDay();
 
 const hint = document.querySelector("[data-keys]");
 if (hint) hint.hidden = false;

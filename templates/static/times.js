@@ -17,6 +17,7 @@ function formats(zone) {
 
 // `instant` as exact as the text `utc`, to the minute, the second or a fraction of it.
 function alike(utc, instant, format) {
+  if (utc.length === "08:00:00".length) return format.second.format(instant).slice(-utc.length);
   if (utc.length <= "2026-01-31 08:00".length) return format.minute.format(instant);
   return format.second.format(instant) + utc.slice("2026-01-31 08:00:00".length);
 }
@@ -26,13 +27,11 @@ export function showLocalTimes(part) {
   const format = formats(zone);
   for (const time of part.querySelectorAll("time[data-local]")) {
     time.dataset.utc ??= time.textContent;
-    if (zone === "UTC") {
-      time.textContent = time.dataset.utc;
-      time.removeAttribute("title");
-    } else {
-      time.textContent = alike(time.dataset.utc, new Date(time.dateTime), format);
-      time.title = `${time.dataset.utc} UTC`;
-    }
+    const { utc } = time.dataset;
+    const hasDate = utc.includes("-");
+    time.textContent = zone === "UTC" ? utc : alike(utc, new Date(time.dateTime), format);
+    if (zone === "UTC" && hasDate) time.removeAttribute("title");
+    else time.title = `${hasDate ? utc : time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
   }
   for (const time of part.querySelectorAll("time[data-age]")) {
     time.dataset.utc ??= time.title;
@@ -45,10 +44,23 @@ export function showLocalTimes(part) {
     const end = since.slice(0, 10) === until.slice(0, 10) ? until.slice(11) : until;
     bar.textContent = zone === "UTC" ? bar.dataset.utc : `${since} to ${end} ${zone}: ${counts}`;
   }
-  for (const name of part.querySelectorAll("[data-zone]")) {
+  for (const picker of part.querySelectorAll("input[type=datetime-local]")) {
+    const at = picker.value && new Date(picker.value + (picker.dataset.zone === own ? "" : "Z"));
+    if (at) picker.value = zone === "UTC" ? at.toISOString().slice(0, 16) : format.minute.format(at).replace(" ", "T");
+    picker.dataset.zone = zone;
+  }
+  for (const name of part.querySelectorAll("span[data-zone]")) {
     name.textContent = zone;
   }
 }
+
+// A picker shows the chosen zone; what is sent is UTC.
+document.addEventListener("formdata", ({ target, formData }) => {
+  for (const picker of target.querySelectorAll("input[type=datetime-local]")) {
+    if (!picker.value || picker.dataset.zone === "UTC") continue;
+    formData.set(picker.name, new Date(picker.value).toISOString().slice(0, 16));
+  }
+});
 
 function showChoice() {
   toggle.title = shownZone() === "UTC" ? `Show times in ${own}` : "Show times in UTC";

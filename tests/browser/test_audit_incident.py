@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -73,11 +73,11 @@ def open_page(visit: Visits, request: pytest.FixtureRequest) -> Callable[..., Pa
 
 def expect_rows(page: Page, count: int) -> None:
     """The log shows so many rows, once it is there."""
-    expect(page.locator("table.log tbody tr")).to_have_count(count)
+    expect(page.locator("table.log tr[id]")).to_have_count(count)
 
 
 def first_id(page: Page) -> str:
-    return page.locator("table.log tbody tr").first.get_attribute("id") or ""
+    return page.locator("table.log tr[id]").first.get_attribute("id") or ""
 
 
 def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page):
@@ -97,10 +97,10 @@ def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page
 @only_full
 def test_typed_filters_become_chips_that_can_be_removed(open_page):
     page = open_page("?last=7d")
-    page.get_by_text("All fields").click()
+    page.locator("summary", has_text="All fields").click()
     page.get_by_label("Package", exact=True).fill("left*")
     page.get_by_label("Decision", exact=True).select_option("ALLOWED")
-    page.get_by_role("button", name="Apply").click()
+    page.get_by_role("button", name="Apply fields").click()
 
     expect(page.get_by_role("link", name="Remove filter: Package begins with left")).to_be_visible()
     expect_rows(page, 14)
@@ -121,7 +121,7 @@ def test_pages_are_turned_with_the_filters_kept_and_back(open_page):
     expect(page.get_by_role("link", name="Older rows")).to_have_count(0)
     for row_id in (seen[1], seen[0]):
         page.get_by_role("link", name="Newer rows").click()
-        expect(page.locator("table.log tbody tr").first).to_have_attribute("id", row_id)
+        expect(page.locator("table.log tr[id]").first).to_have_attribute("id", row_id)
     expect(page.get_by_role("link", name="Remove filter: Event is Install allowed")).to_be_visible()
 
 
@@ -163,7 +163,7 @@ def test_a_shared_link_shows_the_same_rows_to_someone_else(open_page):
 @only_full
 def test_the_file_holds_what_is_seen(open_page):
     page = open_page("?decision=BLOCKED")
-    page.get_by_text("Export 12 rows").click()
+    page.locator("summary", has_text="Export 12 rows").click()
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV", exact=True).click()
     with download.value.path().open(newline="") as file:
@@ -177,15 +177,31 @@ def test_the_file_holds_what_is_seen(open_page):
 def test_a_faulty_filter_is_corrected_where_it_was_typed(open_page, visit):
     complaints = visit.complaints
     page = open_page("?package=evil-pad")
-    page.get_by_text("All fields").click()
-    page.get_by_label("Since (UTC)").fill("yesterday")
-    page.get_by_role("button", name="Apply").click()
-
+    page.goto(page.url + "&since=yesterday")
     expect(page.get_by_role("alert")).to_contain_text("since must be")
     complaints.clear()  # the browser reports every status of 400 and more
     page.get_by_label("Since (UTC)").fill("2020-01-01")
-    page.get_by_role("button", name="Apply").click()
+    page.get_by_role("button", name="Apply time").click()
     expect_rows(page, 12)
+
+
+@only_full
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_a_time_is_picked_in_the_shown_zone(visit, zone):
+    page = visit("?package=evil-pad", timezone_id=zone)
+    first = page.locator("table.log time").last.get_attribute("datetime") or ""
+    page.locator("summary", has_text="All time").click()
+    offset = timedelta(hours=9 if zone == "Asia/Tokyo" else 0)
+    at = datetime.fromisoformat(first).replace(second=0, microsecond=0)
+    page.get_by_label(f"Until ({zone})").fill(f"{at + offset:%Y-%m-%dT%H:%M}")
+    page.get_by_role("button", name="Apply time").click()
+
+    until = f"{at:%Y-%m-%dT%H:%M}:00Z"
+    expect(page.get_by_role("link", name=f"Remove filter: Time until {until}")).to_be_visible()
+    expect(page.get_by_text("No row matches these filters.")).to_be_visible()
+    page.locator("summary", has_text="Exact time").click()
+    shown = page.get_by_label(f"Until ({zone})")
+    expect(shown).to_have_value(f"{at + offset:%Y-%m-%dT%H:%M}")
 
 
 @only_full
@@ -211,14 +227,14 @@ def test_times_are_the_viewers_own_where_there_is_a_script(visit):
     assert local != utc
     page.locator("table.log a.open").first.click()
     created = page.locator(".inside time").first
-    expect(created).to_have_text(re.compile(rf"{re.escape(local)}\.\d{{6}}"))
+    expect(created).to_have_text(re.compile(rf"\d {re.escape(local)}\.\d{{6}}"))
     expect(page.locator(".inside dl").first).to_contain_text("Europe/Berlin")
     bar = page.locator("svg.histogram desc").first
     assert " Europe/Berlin: " in (bar.text_content() or "")
 
     page.get_by_role("button", name="Times are in").click()
 
-    expect(time).to_have_text(utc)
+    expect(time).to_have_text(utc[11:])
     expect(created).to_have_text(re.compile(rf"{re.escape(utc)}\.\d{{6}}"))
     expect(page.locator(".inside dl").first).to_contain_text("UTC")
     assert " UTC: " in (bar.text_content() or "")
@@ -245,6 +261,91 @@ def _quoted(text: str) -> str:
     """`text` as an XPath literal, which knows no escapes."""
     parts = text.split('"')
     return "concat(" + ", '\"', ".join(f'"{part}"' for part in parts) + ", '')"
+
+
+LONG_NAME = "@typescript-eslint/eslint-plugin"
+
+
+@pytest.mark.parametrize(
+    ("size", "rows"),
+    [({"width": 1440, "height": 900}, 18), ({"width": 1024, "height": 768}, 12)],
+    ids=["1440", "1024"],
+)
+def test_rows_begin_above_the_fold_below_their_chart(visit, size, rows):
+    """Of 32 pixels, with their package in whole; the days in front of them are not counted."""
+    page = visit("?last=7d", viewport=size)
+    expect(page.locator("svg.chart")).to_be_visible()
+    assert page.locator("table.log tr[id]").first.bounding_box()["height"] == 32
+    whole, days = (
+        page.locator(f"table.log {kind}").evaluate_all(
+            "found => found.filter(o => o.getBoundingClientRect().bottom <= innerHeight).length"
+        )
+        for kind in ("tr[id]", "tr.group")
+    )
+    assert whole + days - 1 >= rows
+
+    cut = page.evaluate(
+        """(name) => {
+          const cell = document.querySelector("td.c-package .cut");
+          cell.querySelector("bdi").textContent = name;
+          return cell.scrollWidth > cell.clientWidth;
+        }""",
+        LONG_NAME,
+    )
+    assert not cut
+    assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
+
+
+@only_full
+def test_whatever_is_to_be_hit_is_24_pixels_high(visit):
+    page = visit("?last=7d&package=!none")
+    targets = page.locator("main").locator("a:visible, button:visible, summary:visible")
+    small = targets.evaluate_all(
+        """found => found.filter(one => !one.closest("svg") && !one.closest("p, .title, .chips")
+          && !one.matches(".what, .visually-hidden") && one.getBoundingClientRect().height < 24)
+          .map(one => one.outerHTML.slice(0, 90))"""
+    )
+
+    assert small == []
+
+
+@only_full
+def test_a_bar_is_read_in_one_place_by_mouse_touch_and_keyboard(visit):
+    page = visit("?last=24h&decision=BLOCKED", has_touch=True)
+    reading, bar = page.locator("[data-reading]"), page.locator("svg.histogram a")
+    said = re.compile(r"\d\d:00 to \d\d:00 UTC: 12 blocked, 0 allowed, 0 other")
+    bar.hover()
+    expect(reading).to_have_text(said)
+    page.mouse.move(0, 0)
+    expect(reading).to_be_hidden()
+    bar.focus()
+    expect(reading).to_have_text(said)
+    expect(bar).to_have_attribute("aria-label", said)
+    page.reload()
+    bar.locator(".hit").tap()
+    expect(reading).to_have_text(said)
+    assert "since=" not in page.url
+    bar.locator(".hit").tap()
+    expect(page.get_by_role("link", name="Remove filter: Time since")).to_be_visible()
+
+
+@only_full
+def test_days_and_the_axis_are_those_of_the_shown_zone(visit):
+    page = visit("?last=24h&limit=100", timezone_id="Pacific/Kiritimati")  # 14 hours ahead
+    days = page.locator("table.log tr.group th")
+    shown = [
+        datetime.fromisoformat(text) + timedelta(hours=14)
+        for text in page.locator("table.log tr[id] time").evaluate_all(
+            "found => found.map(one => one.dateTime)"
+        )
+    ]
+    expected = list(dict.fromkeys(f"{at:%A} {at.day} {at:%B} {at.year}" for at in shown))
+
+    assert days.all_inner_texts() == expected
+    midnight = page.locator("svg.chart .day")
+    last = shown[0]
+    expect(midnight).to_have_text(f"{last:%a} {last.day} {last:%b}")
+    assert 4 <= page.locator("svg.chart .c").count() <= 6
 
 
 @only_full

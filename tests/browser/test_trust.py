@@ -130,7 +130,7 @@ def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
     assert place.send(token) is None
 
     page.get_by_role("link", name="Rows about it").click()
-    rows = page.locator("table.log tbody tr")
+    rows = page.locator("table.log tr[id]")
     expect(rows.get_by_role("rowheader")).to_have_text(["Binding revoked", "Binding created"])
     page.goto(binding_page)
     page.get_by_role("link", name="Rows that name it").click()

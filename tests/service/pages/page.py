@@ -163,7 +163,8 @@ async def open_page(world: World, path: str = AUDIT, **headers: str) -> Page:
     """The page at `path` for the auditor, or with other credentials."""
     if path.startswith("?"):
         path = AUDIT + path
-    return await shown(await world.client.get(path, headers=headers or world.session("auditor")))
+    sent = headers or world.session("auditor")
+    return await shown(await world.client.get(path, headers=sent, follow_redirects=True))
 
 
 async def shown(answer: Any, status: int = 200) -> Page:

@@ -47,7 +47,7 @@ async def test_a_row_shows_what_happened_and_all_there_is_to_know(world):
     (entry, *_) = await world.audit(event="oidc_binding_created")
     page = await open_page(world, "?event=oidc_binding_created")
 
-    assert page.one("th", role="rowheader").text == "Binding created"
+    assert page.one("th", role="rowheader", scope="row").text == "Binding created"
     row = (await open_row(world, page)).one("main").text
     for column, value in entry.items():
         if isinstance(value, str) and column not in {
@@ -82,7 +82,8 @@ async def test_times_are_utc_and_say_so(world):
     page = await open_page(world)
     (entry, *_) = await world.audit()
 
-    assert page.all("th", scope="col", role="columnheader")[0].text == "Time (UTC)"
+    assert page.all("th", scope="col", role="columnheader")[1].text == "Time (UTC)"
+    assert page.one("th", scope="rowgroup").text == "Wednesday 4 March 2026"
     row = await open_row(world, page)
     times = [time.text for time in row.all("time", datetime=entry["created_at"])]
     assert "2026-03-04 12:00:00.123456" in times
@@ -94,7 +95,7 @@ async def test_the_log_is_a_table_with_headers(world):
     page = await open_page(world)
 
     assert page.all("caption")[-1].text.startswith("Audit rows of acme")
-    assert len(page.all("th", scope="col", role="columnheader")) == 6
+    assert len(page.all("th", scope="col", role="columnheader")) == 7
     assert len(page.all("th", scope="row", role="rowheader")) == len(await world.audit())
 
 
@@ -119,7 +120,7 @@ async def test_a_ci_job_is_told_from_a_person(world):
 
     cell = page.one("td", **{"class": "c-job"}).text
     assert cell.split() == ["acme/app", "·", "main", "GitHub"]
-    assert page.one("span", title=subject).text == "acme/app · main"
+    assert page.one("bdi", title=subject).text == "acme/app · main"
 
 
 async def test_a_binding_is_a_link_for_those_who_may_look_at_it(world):
@@ -293,7 +294,8 @@ async def test_filters_go_along_with_the_form_and_with_exports(world):
     }
     _, page = await answer(world, **given)
 
-    assert {name: page.values(name)[0] for name in given} == given
+    bounds = {"since": "2026-03-01T00:00", "until": "2026-03-05T00:00"}  # as pickers have them
+    assert {name: page.values(name)[0] for name in given} == given | bounds
     assert page.link("Clear") == AUDIT
     for label in ("CSV", "JSON", "NDJSON", "Parquet"):
         export = await world.client.get(page.link(label), headers=world.session("auditor"))
@@ -307,15 +309,17 @@ async def test_the_menu_says_that_csv_is_changed_and_offers_it_as_it_is(world):
     """A scoped name with an apostrophe cannot be joined with an SBOM."""
     await add_install(world, package_name="@babel/core")
     page = await open_page(world, "?package=@babel/core")
-    menu = next(one for one in page.all("div", **{"class": "menu-body"}) if "CSV" in one.text)
+    (menu,) = [one for one in page.all("details") if "data-exports" in one.attributes]
     files = {}
     for label in ("CSV", "CSV, unguarded"):
         file = await world.client.get(page.link(label), headers=world.session("auditor"))
         files[label] = await file.get_data(as_text=True)
 
-    assert "get an apostrophe in front, also scoped names such as @babel/core" in menu.text
+    assert "In CSV, 1 package name begins with @ or another sign of formulas" in menu.text
+    assert "spreadsheets get an apostrophe in front" in menu.text
     assert ",'@babel/core," in files["CSV"]
     assert ",@babel/core," in files["CSV, unguarded"]
+    assert "apostrophe" not in (await open_page(world, "?package=left-pad")).html  # none is changed
 
 
 async def test_members_are_named_in_rows_facets_and_chips(world):
@@ -336,14 +340,14 @@ async def test_each_filter_is_a_chip_in_words_that_takes_it_away(world):
     )
 
     assert page.chips == [
-        "Time last 7d",
         "Event is Install allowed",
         "Package begins with @acme/",
         "Actor is not key_1",
         "Actor does not begin with github:",
     ]
+    assert "Last 7 d" in [one.text.strip() for one in page.all("summary")]
     links = page.all("a", **{"class": "chip"})
-    assert query_of(links[3].attributes["href"]) == {
+    assert query_of(links[2].attributes["href"]) == {
         "last": ["7d"],
         "event": ["install_allowed"],
         "package": ["@acme/*"],
@@ -362,8 +366,11 @@ async def test_what_the_form_has_no_field_for_is_kept(world):
 
 async def test_empty_fields_filter_nothing(world):
     """A form sends its empty fields, too."""
-    page = await open_page(world, "?since=&until=&event=&package=&decision=&actor=&subject=")
+    empty = "?since=&until=&event=&package=&decision=&actor=&subject="
+    sent = await world.client.get(AUDIT + empty, headers=world.session("auditor"))
+    page = await open_page(world, sent.headers["location"])
 
+    assert sent.headers["location"] == f"{AUDIT}?"  # the address stays short
     assert page.log
     assert page.chips == []
 
@@ -564,11 +571,85 @@ async def test_a_search_that_is_not_understood_stays_in_its_field(world):
 
 async def test_columns_are_chosen_in_the_address(world):
     await add_install(world, source_ip="192.0.2.9", run_id="77")
-    page = await open_page(world, "?columns=run&columns=address&event=install_allowed")
+    sent = await world.client.get(
+        f"{AUDIT}?columns=run&columns=address&event=install_allowed",
+        headers=world.session("auditor"),
+    )
+    assert query_of(sent.headers["location"]) == {
+        "columns": ["run,address"],
+        "event": ["install_allowed"],
+    }
+    page = await open_page(world, sent.headers["location"])
     heads = [one.text for one in page.all("th", scope="col", role="columnheader")]
 
-    assert heads == ["Time (UTC)", "Event", "CI run", "Address", "Details"]
+    assert heads == ["Mark", "Time (UTC)", "Event", "CI run", "Address", "Details"]
     assert page.one("td", **{"data-label": "Address"}).text == "192.0.2.9"
+    assert all("columns=run%2Caddress" in page.link(text) for text in ("7 d", "Hide chart"))
+
+
+async def test_the_columns_that_are_shown_anyway_are_not_in_the_address(world):
+    """A search sends them all."""
+    sent = await world.client.get(
+        f"{AUDIT}?q=left-pad&columns=package&columns=job&columns=actor",
+        headers=world.session("auditor"),
+    )
+
+    assert query_of(sent.headers["location"]) == {"package": ["left-pad"]}
+
+
+async def test_the_chart_is_put_away_in_the_address(world):
+    """Without scripts, too, and for as long as one stays in the log."""
+    await add_install(world, package_name="left-pad")
+    page = await open_page(world, "?package=left-pad")
+    without = await open_page(world, page.link("Hide chart"))
+    later = await open_page(world, without.link("24 h"))
+
+    assert page.all("svg", **{"class": "chart"})
+    for shown in (without, later):
+        assert not shown.all("svg", **{"class": "chart"})
+        assert shown.one("div", **{"class": "legend"})
+        assert len(shown.row_ids) == 1
+    assert (await open_page(world, later.link("Show chart"))).chart
+    assert page.all("table", **{"class": "rows log dense"})
+    roomy = await open_page(world, without.link("Rows of 40 pixels"))
+    assert query_of(roomy.link("7 d"))["view"] == ["no-chart,roomy"]
+    assert roomy.all("table", **{"class": "rows log"})
+
+
+async def test_a_picked_time_is_a_minute_of_utc(world):
+    page = await open_page(world, "?since=2026-03-04T11:30&until=2026-03-04T12:30:00.5Z")
+    (since,) = page.all("input", name="since")
+    (until,) = page.all("input", name="until")
+
+    assert page.chips == ["Time since 2026-03-04T11:30:00Z", "Time until 2026-03-04T12:30:00.5Z"]
+    assert since.attributes["type"] == "datetime-local"
+    assert since.attributes["value"] == "2026-03-04T11:30"
+    assert until.attributes["type"] == "text"  # a picker would change it
+    assert until.attributes["value"] == "2026-03-04T12:30:00.5Z"
+
+
+async def test_what_is_routine_steps_back(world):
+    """Allowed installs are grey, and so is what repeats the row above."""
+    for name in ("one", "two"):
+        await add_install(world, package_name=name, subject="repo:acme/app:ref:refs/heads/main")
+    await add_install(world, BLOCK, package_name="bad", subject="repo:acme/app:ref:refs/heads/main")
+    page = await open_page(world, "?package=!none&subject=repo:*")
+
+    assert [one.attributes.get("class") for one in page.all("tr") if "id" in one.attributes] == [
+        "blocked",
+        "calm",
+        "calm",
+    ]
+    jobs = [
+        one.attributes["class"] for one in page.all("td", **{"data-label": "CI job or subject"})
+    ]
+    assert jobs == ["c-job", "c-job same", "c-job same"]
+
+
+async def test_the_retention_is_said_once(world):
+    for query in ("?", "?package=nowhere"):
+        page = await open_page(world, query)
+        assert page.html.count("past this organisation") == 1
 
 
 async def test_a_key_is_shown_by_its_name_and_kept_in_the_details(world):
@@ -720,7 +801,7 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
         monkeypatch.setattr(TenantLog, name, noted)
     await open_page(world, "?last=24h")
 
-    assert [name for name, _ in asked] == ["page", "summary", "summary"]  # and the day before
+    assert [name for name, _ in asked] == ["page", "summary", "summary", "count"]
     assert asked[0][1] is asked[1][1] is asked[2][1]
 
 

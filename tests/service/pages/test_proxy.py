@@ -82,7 +82,7 @@ async def test_installs_are_counted_by_ecosystem_with_links(world: World):
         if one.attributes["href"].startswith(AUDIT) and "ecosystem=npm" in one.attributes["href"]
     )
     listed = await get(world, href.removeprefix(f"{ORG}/"))
-    assert (await listed.get_data(as_text=True)).count('class="c-package"') == 3
+    assert (await listed.get_data(as_text=True)).count('class="c-package" data-label') == 3
 
 
 async def test_installs_need_the_right_to_read_rows(world: World):
