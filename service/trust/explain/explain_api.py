@@ -26,7 +26,7 @@ from service.ci.verifier.signatures import unverified_kid
 from service.core.threads import in_thread
 from service.store.batching import rows_of
 from service.store.tables import Binding, Organisation
-from service.trust.bindings.bindings_api import BindingId
+from service.trust.bindings.bindings_api import BindingId, Conditions
 from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.services import BindingServices
 from service.trust.explain.evaluation import KnownBinding, active_terms
@@ -138,6 +138,7 @@ class DraftBody(Struct, kw_only=True):
     event_names: list[str]
     origin: Literal["org_admin"]
     project_id: str | None
+    conditions: Omittable[Conditions] = UNSET
 
 
 class ProposedBinding(Struct, kw_only=True, rename="camel"):

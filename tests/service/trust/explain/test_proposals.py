@@ -228,6 +228,19 @@ async def test_a_renamed_job_can_be_trusted_beside_its_earlier_name(world):
     assert (await explained_claims(world, issuer, event_name="release"))["passes"]
 
 
+async def test_a_proposal_has_the_conditions_of_the_earlier_binding(world):
+    """Without them, the binding beside it would trust more than the review says."""
+    condition = {"ref": "refs/heads/main"}
+    await world.bind(conditions=condition)
+    job = {"sub": MAIN.upper(), **condition}
+    proposal = (await explained_claims(world, Issuer(), **job))["proposal"]
+
+    assert proposal["body"]["conditions"] == proposal["beside"]["conditions"] == condition
+    await follow(world, {"replaces": None, "body": proposal["beside"]})
+    assert (await explained_claims(world, Issuer(), **job))["passes"]
+    assert not (await explained_claims(world, Issuer(), **job | {"ref": "x"}))["passes"]
+
+
 async def test_a_teams_or_revoked_binding_is_no_earlier_name(world):
     """A team's belongs to its team; a revoked one trusts nothing."""
     await world.bind()
