@@ -241,6 +241,7 @@ _OF_NEAREST = {
     NearKind.OTHER_PROJECT: "Its binding is limited to API keys of another project.",
     NearKind.OUTSIDE_ENVELOPE: "Its team’s binding matches no token: see below.",
     NearKind.QUALIFIED: "It differs from a binding only in GitHub’s ids behind the names.",
+    NearKind.RENAMED: "A binding has the earlier name of its repository.",
     NearKind.OTHER_SUBJECT: "Other subjects of its repository are bound.",
 }
 

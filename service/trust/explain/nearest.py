@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from analytics.model.instants import format_ms
-from service.ci.providers import ids_of, named_form
+from service.ci.providers import ids_of, job_parts, named_form
 from service.ci.verifier.candidates import Candidate, candidates_of
 from service.trust.bindings.repository import BindingState
 from service.trust.explain.evaluation import KnownBinding, TokenJob
@@ -40,6 +40,7 @@ class NearKind(IntEnum):
     OTHER_EVENT = auto()
     OTHER_CONDITION = auto()
     QUALIFIED = auto()
+    RENAMED = auto()
     SPELLING = auto()
     OTHER_SUBJECT = auto()
     CLOSEST = auto()
@@ -94,17 +95,17 @@ def find_predecessor(
 ) -> KnownBinding | None:
     """The active binding of the job under an earlier name, or None.
 
-    The nearest of the organisation's own bindings, if it differs in spelling or in GitHub's ids for
-    the same repository id, or has the same subject for another repository id. A team's binding,
-    which may be as near, belongs to its team.
+    The nearest of the organisation's own bindings, if it differs in spelling, in GitHub's ids or in
+    the repository's name for the same repository id, or has the same subject for another repository
+    id. A team's binding, which may be as near, belongs to its team.
     """
     by_id = {binding.id: binding for binding in bindings}
     own = next((near for near in nearest if by_id[near.id].team_id is None), None)
     if own is None or own.state is not BindingState.ACTIVE:
         return None
     binding = by_id[own.id]
-    is_same_repository = binding.repository_id == job.repository_id is not None
-    is_renamed = own.kind in {NearKind.SPELLING, NearKind.QUALIFIED} and is_same_repository
+    has_other_name = own.kind in {NearKind.SPELLING, NearKind.QUALIFIED, NearKind.RENAMED}
+    is_renamed = has_other_name and binding.repository_id == job.repository_id is not None
     return binding if is_renamed or own.kind is NearKind.OTHER_REPOSITORY else None
 
 
@@ -201,10 +202,24 @@ def _with_other_sub(
     if pattern in respelt:
         return _Match(binding, NearKind.SPELLING, "Its subject differs in spelling alone.")
     if is_same_repository:
+        if names := _names_of_renamed(named_form(pattern), plain):
+            why = "Its repository was called {} and is {} now: the id is the same.".format(*names)
+            return _Match(binding, NearKind.RENAMED, display_text(why))
         why = "It is for the same repository id, but another branch, environment or name."
         return _Match(binding, NearKind.OTHER_SUBJECT, why, -_likeness(job.sub, pattern))
     why = "Its subject is among the most alike."
     return _Match(binding, NearKind.CLOSEST, why, -_likeness(job.sub, pattern))
+
+
+def _names_of_renamed(earlier: str, later: str) -> tuple[str, str] | None:
+    """The repositories of two named subjects, if nothing else in them differs."""
+    parts, parts_later = job_parts(earlier), job_parts(later)
+    if parts is None or parts_later is None:
+        return None
+    names = parts[0], parts_later[0]
+    # A subject names its repository first.
+    rest = [text.partition(name) for text, name in zip((earlier, later), names, strict=True)]
+    return names if rest[0][::2] == rest[1][::2] else None
 
 
 def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:

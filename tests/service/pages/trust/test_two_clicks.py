@@ -38,6 +38,10 @@ async def earlier_name(world: World) -> None:
     await world.bind(sub_pattern=RENAMED, event_names=["schedule"])
 
 
+async def renamed_repository(world: World) -> None:
+    await world.bind(sub_pattern=SUB.replace("payments", "pay"), event_names=["schedule"])
+
+
 async def earlier_ids(world: World) -> None:
     await world.bind(sub_pattern=QUALIFIED)
 
@@ -69,6 +73,8 @@ CASES: list[tuple[State, str]] = [
     (other_project, REPLACE),
     (earlier_name, REPLACE),
     (earlier_name, BESIDE),
+    (renamed_repository, REPLACE),
+    (renamed_repository, BESIDE),
     (earlier_ids, REPLACE),
     (other_repository, REPLACE),
     (other_repository, BESIDE),
@@ -128,6 +134,29 @@ async def test_two_clicks_from_rejected_to_trusted(world: World, state: State, l
     assert len(replaced) == (label == REPLACE)
     if label != REPLACE:
         assert len(left) == len(active) + 1
+
+
+async def test_a_job_of_a_renamed_repository_is_explained_and_fixed_in_two_clicks(world: World):
+    """GitHub puts ids into the subjects of a repository once it is renamed."""
+    earlier = await world.bind(event_names=["push", "schedule"])
+    sub = "repo:acme@77/ledger@123456789:ref:refs/heads/main"
+    assert not await is_trusted(world, sub=sub)
+    await remember(world, rejection(world.acme.id, sub=sub))
+
+    page = await first_click(world)
+
+    status = " ".join(page.one("div", role="status").text.split())
+    assert "A binding has the earlier name of its repository." in status
+    why = "Its repository was called acme/payments and is acme/ledger now: the id is the same."
+    assert why in page.one("main").text
+    answer = await press(world, page.html, REPLACE)
+    assert answer.status_code == 303
+    assert await is_trusted(world, sub=sub)
+    assert await is_trusted(world, sub=sub, event_name="schedule")
+    (active,) = await world.bindings(state="active")
+    assert active["subPattern"] == sub
+    replaced = next(one for one in await world.bindings() if one["id"] == earlier)
+    assert replaced["revokedReason"] == f"replaced by {active['id']}"
 
 
 async def test_of_two_bindings_that_match_alike_one_is_revoked_on_the_card(world: World):

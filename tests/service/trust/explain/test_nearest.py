@@ -1,5 +1,6 @@
 """The bindings a rejected token may have been meant for, the most telling first."""
 
+import dataclasses
 import unicodedata
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from service.trust.explain.nearest import (
     FOLDED_CHARS_MAX,
     FOLDS_MAX,
     NEAREST_MAX,
+    NearKind,
     nearest_bindings,
 )
 from tests.conftest import BY_OPERATOR, ISSUER, START, World
@@ -42,6 +44,7 @@ KINDS = [
     ("envelope", {"team_id": "team_1", "origin": "team_admin"}, "lies within is not active"),
     ("event", {"event_names": ["release"]}, "started by release; not by push"),
     ("qualified", {"sub_pattern": QUALIFIED}, "subject of the binding has GitHub's ids"),
+    ("renamed", {"sub_pattern": MAIN.replace("payments", "pay")}, "was called acme/pay and is"),
     ("spelling", {"sub_pattern": MAIN.upper()}, "differs in spelling alone"),
     ("ref", {"sub_pattern": f"{MAIN}-2"}, "same repository id"),
     ("closest", {"sub_pattern": f"{MAIN}-3", "repository_id": "5"}, "most alike"),
@@ -65,7 +68,7 @@ def test_each_kind_says_why_it_does_not_match(name, changes, why):
 
 
 # Ids of other repositories are unrelated numbers.
-WITH_DIFFERENCE = {"qualified", "spelling", "ref", "closest"}
+WITH_DIFFERENCE = {"qualified", "renamed", "spelling", "ref", "closest"}
 
 
 # Beside a team's binding, another one of the same triple would be its envelope; and what is merely
@@ -85,6 +88,34 @@ def test_the_most_telling_comes_first(first, second, step):
     found = nearest_bindings(SOUGHT, bindings[::step])
 
     assert [near.id for near in found] == [first[0], second[0]]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "is_renamed"),
+    [
+        ("repo:acme-old/payments:ref:refs/heads/main", True),
+        ("repo:acme@77/pay@123456789:ref:refs/heads/main", True),
+        ("repo:acme/pay:ref:refs/tags/main", False),
+        ("repo:acme/pay:ref:refs/heads/next", False),
+        ("acme/pay:ref:refs/heads/main", False),
+    ],
+)
+def test_a_repository_is_renamed_if_only_its_name_differs(earlier, is_renamed):
+    """Whichever of both subjects has GitHub's ids; a tag or another branch is another job."""
+    for sub in (MAIN, QUALIFIED):
+        job = dataclasses.replace(SOUGHT, sub=sub)
+        (near,) = nearest_bindings(job, [known("obind_1", sub_pattern=earlier)])
+
+        assert (near.kind is NearKind.RENAMED) == is_renamed
+
+
+def test_a_name_for_another_repository_id_is_not_an_earlier_one():
+    """Names change hands; ids do not."""
+    others = known("obind_1", sub_pattern=MAIN.replace("payments", "pay"), repository_id="5")
+
+    (near,) = nearest_bindings(SOUGHT, [others])
+
+    assert near.kind is NearKind.CLOSEST
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,19 @@ async def test_a_proposal_has_the_conditions_of_the_earlier_binding(world):
     assert not (await explained_claims(world, Issuer(), **job | {"ref": "x"}))["passes"]
 
 
+async def test_a_renamed_repository_keeps_events_and_conditions(world):
+    condition = {"ref": "refs/heads/main"}
+    earlier = await world.bind(event_names=["release"], conditions=condition)
+    job = {"sub": "repo:acme@77/ledger@123456789:ref:refs/heads/main", **condition}
+    proposal = (await explained_claims(world, Issuer(), **job))["proposal"]
+
+    assert proposal["replaces"] == earlier
+    assert proposal["body"]["conditions"] == condition
+    await follow(world, proposal)
+    assert (await explained_claims(world, Issuer(), **job, event_name="release"))["passes"]
+    assert not (await explained_claims(world, Issuer(), **job | {"ref": "x"}))["passes"]
+
+
 async def test_a_teams_or_revoked_binding_is_no_earlier_name(world):
     """A team's belongs to its team; a revoked one trusts nothing."""
     await world.bind()
