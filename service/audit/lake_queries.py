@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Itera
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from analytics.cache.lru import ByteCache
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.export.wire import json_objects
@@ -37,6 +38,9 @@ from service.core.threads import (
 
 _Result = TypeVar("_Result")
 _STOP_AGAIN_S: Final = 0.05
+KEPT_BYTES_MAX: Final = 16 * 2**20
+"""What frequent values and groups that are kept may take, of all organisations."""
+
 SUM_WAIT_S: Final = 0.25
 """So long a summary waits for its kept sum, before its rows are counted."""
 
@@ -82,6 +86,7 @@ class LakeQueries:
         decoded, results = Decoded(segments, each), ResultCache(each // 8)
         self.newest = NewestTexts(decoded, json_objects, each // 8)
         self._sums = KeptSums(self._index, decoded, each // 4)
+        self.kept = ByteCache(KEPT_BYTES_MAX)
         self._sum_thread = new_pool(1, "sums")
         self._summing: dict[str, tuple[Hashable, asyncio.Task[None]]] = {}
         self._reader = Reader(

@@ -1,6 +1,5 @@
 """The home page, and the overview: what needs attention, trends, and who did what."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -189,15 +188,15 @@ class _LogParts:
         """What needs rows, each part by its name."""
         window, routine = self._window(DAYS, 0), parse_query(self._of_events(ROUTINE).filters)
         changes = self._of_events(CHANGES).of_all_time()
-        loading = {
-            "trends": self._trends(),
-            "movers": self._movers(),
-            "jobs": self._facet("subject", window),
-            "actors": self._facet("actor", window),
-            "changes": load_newest(self.services, self.log, changes, CHANGES_MAX, self.now),
-            "routine": or_unavailable(self.log.count(routine, GLANCE_MAX_S)),
+        # One after the other: what an organisation runs besides its first query has low priority.
+        return {
+            "trends": await self._trends(),
+            "movers": await self._movers(),
+            "jobs": await self._facet("subject", window),
+            "actors": await self._facet("actor", window),
+            "changes": await load_newest(self.services, self.log, changes, CHANGES_MAX, self.now),
+            "routine": await or_unavailable(self.log.count(routine, GLANCE_MAX_S)),
         }
-        return dict(zip(loading, await asyncio.gather(*loading.values()), strict=True))
 
     def _of_events(self, events: Sequence[str]) -> PageState:
         return PageState({"since": (self.day(DAYS),), "event": tuple(events)}, self.path)
@@ -243,17 +242,14 @@ class _LogParts:
         queries = [
             parse_query(self._window(first, first - DAYS).filters) for first in (DAYS, 2 * DAYS)
         ]
-        values = await or_unavailable(
-            asyncio.gather(
-                *(
-                    self.log.values(query, "package_name", PACKAGES_MAX, GLANCE_MAX_S)
-                    for query in queries
-                )
-            )
-        )
-        if isinstance(values, SummaryUnavailable):
-            return values
-        now, before = map(dict, values)
+        counts: list[dict[str, int]] = []
+        for query in queries:
+            values = self.log.values(query, "package_name", PACKAGES_MAX, GLANCE_MAX_S)
+            rows = await or_unavailable(values)
+            if isinstance(rows, SummaryUnavailable):
+                return rows
+            counts.append(dict(rows))
+        now, before = counts
         is_all = max(len(now), len(before)) < PACKAGES_MAX
         # Of what is not among the most frequent ones, it is not known how frequent it is.
         known = now.keys() | before.keys() if is_all else now.keys() & before.keys()

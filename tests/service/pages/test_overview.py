@@ -19,7 +19,7 @@ from analytics.model.envelopes import (
     OssFirstParty,
 )
 from analytics.model.errors import StoreFault
-from analytics.model.log_envelopes import AuditExported, AuditExportFinished
+from analytics.model.log_envelopes import AuditExported, AuditExportFinished, AuditSqlRun
 from analytics.model.org_envelopes import (
     DeviceSignInSucceeded,
     LinkSignInSucceeded,
@@ -188,6 +188,7 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         SignedOut.event,
         AuditExported.event,
         AuditExportFinished.event,
+        AuditSqlRun.event,
     }
 
 
