@@ -25,7 +25,7 @@ DAYS_MAX: Final = 400
 
 LABELS_MIN: Final = 4
 LABELS_MAX: Final = 6
-PLOT, STRIP = 52, 20
+PLOT, STRIP = 44, 18
 """Heights in pixels: of the drawing above the zero line, and of blocked rows below it."""
 
 _DAY: Final = timedelta(days=1)
@@ -239,11 +239,9 @@ def axis_places(starts: Sequence[datetime], step: timedelta) -> list[int]:
 
 
 def short_number(rows: int) -> str:
-    """A round number for the axis: `400`, `5,000`, `40k`, `2M`."""
-    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
-        if rows >= max(unit, 10_000):
-            return f"{rows / unit:g}{letter}"
-    return f"{rows:,}"
+    """A round number for the axis: `400`, `2.5k`, `40k`, `2M`."""
+    units = ((1_000_000, "M"), (1_000, "k"), (1, ""))
+    return next((f"{rows / unit:g}{letter}" for unit, letter in units if rows >= unit), "0")
 
 
 def _round_up(rows: int) -> int:

@@ -34,9 +34,10 @@ function labelAxis(chart) {
     const at = new Date(clock[place]);
     const isDay = clock[place] % (1440 * MINUTE) === 0;
     const label = document.createElementNS(chart.namespaceURI, "text");
-    label.setAttribute("class", `c${n % 2 ? " x2" : ""}${isDay ? " day" : ""}`);
-    label.setAttribute("x", `${(100 * place) / drawing.viewBox.baseVal.width}%`);
-    label.setAttribute("y", "90");
+    const left = (100 * place) / drawing.viewBox.baseVal.width;
+    label.setAttribute("class", `c${left < 4 ? " s" : ""}${n % 2 ? " x2" : ""}${isDay ? " day" : ""}`);
+    label.setAttribute("x", `${left}%`);
+    label.setAttribute("y", "80");
     const [day, date, month] = at.toUTCString().split(/,? /);
     label.textContent = isDay ? `${day} ${Number(date)} ${month}` : at.toISOString().slice(11, 16);
     chart.append(label);
@@ -96,7 +97,7 @@ function makeDraggable(drawing) {
   const selection = document.createElementNS(drawing.namespaceURI, "rect");
   selection.classList.add("selection");
   selection.setAttribute("y", "0");
-  selection.setAttribute("height", "74");
+  selection.setAttribute("height", "64");
   let begun = null; // where the pointer went down
   let range = null; // first and last bar, once it has been dragged
   let isDragged = false; // until the next pointerdown: the click that ends a drag is ignored

@@ -208,7 +208,7 @@ def test_the_axis_has_four_to_six_labels(minutes, offset):
 
 @pytest.mark.parametrize(
     ("rows", "text"),
-    [(0, "0"), (5, "5"), (5_000, "5,000"), (40_000, "40k"), (500_000, "500k"), (2 * 10**6, "2M")],
+    [(0, "0"), (5, "5"), (2_500, "2.5k"), (40_000, "40k"), (500_000, "500k"), (2 * 10**6, "2M")],
 )
 def test_numbers_of_the_axis_are_short(rows, text):
     assert short_number(rows) == text
