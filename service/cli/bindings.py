@@ -95,7 +95,10 @@ def _conditions(given: tuple[str, ...]) -> dict[str, str]:
     pairs = [each.partition("=") for each in given]
     if not all(separator for _, separator, _ in pairs):
         raise WrongUsage("--condition must be CLAIM=VALUE, such as environment=production")
-    return {claim: value for claim, _, value in pairs}
+    conditions = {claim: value for claim, _, value in pairs}
+    if len(conditions) < len(pairs):
+        raise WrongUsage("--condition names a claim twice: a token has one value of it")
+    return conditions
 
 
 def _origin(client: Client, team: str | None) -> Origin:

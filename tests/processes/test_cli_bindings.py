@@ -142,3 +142,15 @@ def test_a_binding_is_limited_to_a_project_by_id_or_name(home, called):
     )
 
     assert made["projectId"] == project["id"]
+
+
+def test_conditions_are_told_by_claim_and_none_is_dropped(home):
+    job = (*ADD, "--sub", "repo:acme/a", "--repository-id", "7")
+    production = ("--condition", "environment=production")
+
+    made = home.ask(*job, *production, "--condition", "ref=a=b")
+    twice = home.order(*job, *production, "--condition", "environment=staging")
+
+    assert made["conditions"] == {"environment": "production", "ref": "a=b"}
+    assert twice.code == 2
+    assert "names a claim twice" in twice.refusal

@@ -101,7 +101,7 @@ def typed_of(body: Mapping[str, Any]) -> Typed:
 def parse_typed(typed: Typed, names: Sequence[str] = FIELDS) -> dict[str, Any]:
     """The values of those fields that are `typed`, by their name in the API's body.
 
-    Line breaks in a subject come from pasting, and are removed.
+    Line breaks in a subject come from pasting, and are removed. Raises Invalid.
     """
     body: dict[str, Any] = {name: typed[name] for name in names if name in typed}
     if "sub_pattern" in body:
@@ -109,9 +109,19 @@ def parse_typed(typed: Typed, names: Sequence[str] = FIELDS) -> dict[str, Any]:
     if "event_names" in body:
         body["event_names"] = _lines(body["event_names"])
     if "conditions" in body:
-        pairs = [line.partition("=") for line in _lines(body["conditions"])]
-        body["conditions"] = {claim.strip(): value.strip() for claim, _, value in pairs}
+        body["conditions"] = _parse_conditions(body["conditions"])
     return body
+
+
+def _parse_conditions(text: str) -> dict[str, str]:
+    """The values by claim. Raises Invalid for a claim with two, which no token could have."""
+    conditions: dict[str, str] = {}
+    for line in _lines(text):
+        claim, _, value = (part.strip() for part in line.partition("="))
+        if claim in conditions:
+            raise Invalid(f"{claim} has two lines: keep one", field="conditions")
+        conditions[claim] = value
+    return conditions
 
 
 def _lines(text: str) -> list[str]:

@@ -45,7 +45,8 @@ async def new_page(call: Call[DashboardServices], state: FormState) -> View | Re
     """The form that creates a binding, or what a rejected subject lacks, if that is asked for.
 
     If one of the organisation's bindings is in the way, its events and project are merged into the
-    form, so that replacing it with the form takes nothing from the jobs that it trusts.
+    form, so that replacing it with the form takes nothing from the jobs that it trusts. Its
+    conditions are kept unless others were typed for their claims.
     """
     digest = state.typed.get("from") if state.refusal is None else None
     if digest:
@@ -110,11 +111,13 @@ def _own_terms(binding: Binding) -> dict[str, object]:
 
 
 def _merged(typed: Typed, holder: Binding) -> Typed:
-    events: Sequence[str] = parse_typed(typed).get("event_names", ())
+    asked = parse_typed(typed)
+    events: Sequence[str] = asked.get("event_names", ())
     is_any = not events or not holder.event_names
     project_id = typed.get("project_id", "")
     return {
         **typed,
         "event_names": "" if is_any else "\n".join(dict.fromkeys([*holder.event_names, *events])),
         "project_id": project_id if project_id == holder.project_id else "",
+        **typed_of({"conditions": {**(holder.conditions or {}), **asked.get("conditions", {})}}),
     }

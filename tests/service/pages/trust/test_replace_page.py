@@ -96,6 +96,41 @@ async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: W
     assert active["eventNames"] == ["schedule", "push"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("", {"environment": "production"}),
+        ("environment=staging", {"environment": "staging"}),
+        ("ref=refs/heads/main", {"environment": "production", "ref": "refs/heads/main"}),
+    ],
+)
+async def test_conditions_of_the_binding_in_the_way_are_not_dropped(world: World, typed, kept):
+    """One click must not trust jobs outside of an environment that nothing on the page names."""
+    await world.bind(conditions={"environment": "production"})
+    fresh = await see(world, NEW)
+    fields = {"sub_pattern": SUB, "repository_id": "123456789", "conditions": typed}
+    conflict = await shown(await press(world, fresh.html, "Create the binding", **fields), 409)
+
+    answer = await press(world, conflict.html, REPLACE)
+
+    assert answer.status_code == 303
+    (active,) = await world.bindings(state="active")
+    assert active["conditions"] == kept
+
+
+async def test_a_claim_with_two_conditions_is_refused_beside_the_field(world: World):
+    fresh = await see(world, NEW)
+    fields = {"sub_pattern": SUB, "repository_id": "123456789"}
+    twice = "environment=production\nenvironment=staging"
+
+    page = await shown(
+        await press(world, fresh.html, "Create the binding", **fields, conditions=twice), 400
+    )
+
+    assert "environment has two lines: keep one" in page.one("main").text
+    assert await world.bindings() == []
+
+
 async def test_a_revoked_binding_cannot_be_replaced(world: World):
     before = await world.bind()
     page = await see(world, path_of(before))
