@@ -4,7 +4,7 @@ from service.access.callers import cli_caller
 from service.trust.bindings.changes import add_binding
 from service.trust.bindings.listing import PAGE_ROWS
 from tests.conftest import ISSUER, World, binding_body, grant
-from tests.service.pages.page import OWN_PAGE, press, shown
+from tests.service.pages.page import ORG, OWN_PAGE, press, shown
 from tests.service.pages.trust.pages import BINDINGS, HOSTILE, cells, see
 
 PATH = f"{BINDINGS}/revoke"
@@ -158,3 +158,17 @@ async def test_hostile_texts_are_texts(world: World):
         html = await response.get_data(as_text=True)
         assert "<img" not in html
         assert "<script>alert" not in html
+
+
+async def test_every_page_of_bindings_shows_conditions(world: World):
+    """A binding that takes one environment alone must not look like one that takes all jobs."""
+    await world.bind(repository_id="42", conditions={"environment": "Europe <b>production"})
+    columns = {
+        BINDINGS: "Started by",
+        OF_42: "Events",
+        f"{ORG}/trust/map": "Started by",
+        f"{ORG}/reports/access": "Events",
+    }
+    for path, column in columns.items():
+        page = await see(world, path)
+        assert cells(page, column) == ["push, environment Europe <b>production"], path
