@@ -109,7 +109,10 @@ BINDINGS = st.lists(
 
 @given(BINDINGS, st.integers(0, 3), CONDITIONS, st.dictionaries(st.sampled_from(CLAIMS), VALUES))
 def test_a_condition_never_trusts_a_job_that_was_not_trusted(drawn, chosen, more, claims):
-    """More conditions on one binding: a rejected token stays rejected, unless for ambiguity."""
+    """More conditions on one binding: no binding takes a token that it did not take before.
+
+    A token that two bindings took, and that was rejected for it, may be left with one of them.
+    """
     bindings = [
         terms(
             f"b{number}",
@@ -130,3 +133,25 @@ def test_a_condition_never_trusts_a_job_that_was_not_trusted(drawn, chosen, more
 
     if isinstance(before, TokenRejected) and before.detail != "binding_ambiguous":
         assert isinstance(after, TokenRejected)
+    if isinstance(after, str):
+        others = [item for item in bindings if item.team_id is None]
+        alone = [item for item in bindings if item.id == after]
+        took = candidates_of([*others, *alone]).of(GITHUB.url, SUB, "prj_1")
+        (candidate,) = {item for item in took if item.id == after}
+        assert candidate.allows("push")
+        assert not candidate.unmet(UnverifiedClaims(claims))
+
+
+def test_a_condition_can_decide_between_two_bindings_as_an_event_can():
+    """Neither binding takes more than before; of two that took the token, one is left."""
+    one = terms("one", None, project_id="prj_1")
+    two = terms("two", None, project_id="prj_1", repository_id=None)
+    both = matched([one, two], environment="staging")
+
+    by_condition = two._replace(conditions={"environment": "production"})
+    by_event = two._replace(event_names=["schedule"])
+
+    assert isinstance(both, TokenRejected)
+    assert both.detail == "binding_ambiguous"
+    assert matched([one, by_condition], environment="staging") == "one"
+    assert matched([one, by_event], environment="staging") == "one"
