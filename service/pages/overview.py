@@ -1,11 +1,12 @@
 """The home page, and the overview: what needs attention, trends, and who did what."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from quart import Blueprint, request, url_for
+from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.export.formats import ExportFormat, format_label
@@ -87,6 +88,33 @@ async def introduction(services: DashboardServices) -> ResponseReturnValue:
     async with services.store.read() as session:
         org = await get_org_by_id(session, caller.tenant_id)
     return await render_template("home.html", org=org)
+
+
+THEME: Final = "theme"
+"""The cookie with the colour scheme of a browser, `light` or `dark`; without it the system's."""
+
+_OWN_PAGE: Final = re.compile(r"/(?![/\\])\S*")
+
+
+@home.app_context_processor
+@receives(DashboardServices)
+async def chosen_theme(services: DashboardServices) -> dict[str, str | None]:
+    """The colour scheme that this browser was set to, for all templates."""
+    chosen = services.sign_in.cookies.read(request, THEME)
+    return {THEME: chosen if chosen in {"light", "dark"} else None}
+
+
+@home.get("/theme/<any(system, light, dark):choice>")
+@receives(DashboardServices)
+async def choose_theme(services: DashboardServices, choice: str) -> ResponseReturnValue:
+    """Set the colour scheme of this browser, and go back to the page `back`."""
+    back = request.args.get("back", "/")
+    response = redirect(back if _OWN_PAGE.fullmatch(back) else "/", 303)
+    if choice == "system":
+        services.sign_in.cookies.delete(response, THEME)
+    else:
+        services.sign_in.cookies.keep(response, THEME, choice, timedelta(days=365))
+    return response
 
 
 @home.get("/admin/ui/components")
