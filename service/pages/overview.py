@@ -104,7 +104,7 @@ async def chosen_theme(services: DashboardServices) -> dict[str, str | None]:
     return {THEME: chosen if chosen in {"light", "dark"} else None}
 
 
-@home.get("/theme/<any(system, light, dark):choice>")
+@home.get("/admin/ui/theme/<any(system, light, dark):choice>")
 @receives(DashboardServices)
 async def choose_theme(services: DashboardServices, choice: str) -> ResponseReturnValue:
     """Set the colour scheme of this browser, and go back to the page `back`."""

@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
+from service.core.settings import REPOSITORY
+
 NEW_FILE: Final = ""
+NEWEST_REVISION: Final = max(
+    path.name[:4] for path in (REPOSITORY / "service/store/migrations/versions").glob("[0-9]*.py")
+)
 
 
 @dataclass(frozen=True)
@@ -304,13 +309,13 @@ async def versions(services, slug, name):
                     "    example: Mapped[str | None]\n"
                 )
             },
-            "service/store/migrations/versions/0025_example.py": {
-                NEW_FILE: """\
+            "service/store/migrations/versions/9999_example.py": {
+                NEW_FILE: f"""\
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
-down_revision = "0024"
+revision = "9999"
+down_revision = "{NEWEST_REVISION}"
 branch_labels = None
 depends_on = None
 

@@ -35,7 +35,7 @@ BESIDE = {
     "service/cli/orgs.py": "service/cli/artifacts.py",
     "service/orgs/domains.py": "service/orgs/projects.py",
     "service/orgs/teams.py": "service/orgs/projects.py",
-    "service/store/migrations/versions/0025_example.py": "service/store/migrations/versions/",
+    "service/store/migrations/versions/9999_example.py": "service/store/migrations/versions/",
     "service/store/tables/orgs.py": "service/store/tables/",
 }
 """Files that a row names by the folder that they are in, or by one like them."""

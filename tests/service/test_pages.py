@@ -450,11 +450,11 @@ async def test_a_browser_keeps_the_scheme_it_was_set_to(world):
     """Without scripts, and without an account: by a cookie of its own."""
     owner = world.session("owner")
     before = await open_page(world, ORG, **owner)
-    chosen = await world.client.get("/theme/dark?back=/admin/ui/orgs/acme/bindings?text=a")
+    chosen = await world.client.get("/admin/ui/theme/dark?back=/admin/ui/orgs/acme/bindings?text=a")
     cookie = chosen.headers["set-cookie"].partition(";")[0]
     headers = {"cookie": f"{owner['cookie']}; {cookie}"}
     after = await open_page(world, ORG, **headers)
-    cleared = await world.client.get("/theme/system", headers=headers)
+    cleared = await world.client.get("/admin/ui/theme/system", headers=headers)
 
     assert "data-theme" not in before.one("html").attributes
     assert chosen.headers["location"] == "/admin/ui/orgs/acme/bindings?text=a"
@@ -464,6 +464,6 @@ async def test_a_browser_keeps_the_scheme_it_was_set_to(world):
 
 @pytest.mark.parametrize("back", ["//evil.example", "https://evil.example", "/\\evil.example", ""])
 async def test_the_way_back_is_a_page_of_ours(world, back):
-    answer = await world.client.get("/theme/light", query_string={"back": back})
+    answer = await world.client.get("/admin/ui/theme/light", query_string={"back": back})
 
     assert answer.headers["location"] == "/"
