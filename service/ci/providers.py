@@ -165,8 +165,8 @@ schedule status watch workflow_call workflow_dispatch workflow_run
 # https://docs.gitlab.com/ci/jobs/job_rules/#ci_pipeline_source-predefined-variable
 _GITLAB_EVENTS: Final = """
 api chat container_registry_push duo_workflow external external_pull_request_event
-merge_request_event ondemand_dast_scan ondemand_dast_validation parent_pipeline pipeline push
-schedule security_orchestration_policy trigger web webide
+merge_request_event ondemand_dast_scan ondemand_dast_validation parent_pipeline pipeline
+pipeline_execution_policy_schedule push schedule security_orchestration_policy trigger web webide
 """
 
 

@@ -21,7 +21,8 @@ from service.ci.issuers.issuers import Issuers
 from service.ci.providers import EVENTS, GITHUB_COM, id_form, ids_of, named_form
 from service.ci.verifier.seen_claims import EVENT_NAME, KEPT_FOR, SeenClaims, values_since
 from service.core.text_rules import is_plain
-from service.store.tables import Binding, RejectedSubject
+from service.core.threads import in_thread
+from service.store.tables import Binding, Origin, RejectedSubject
 from service.trust.bindings.changes import terms_of
 from service.trust.bindings.services import BindingServices
 from service.web.documentation import Tag
@@ -35,6 +36,9 @@ LISTED_MAX: Final = 200
 
 WATCHED_FOR: Final = timedelta(days=14)
 """How long a binding's tokens are watched before it is called looser than its use."""
+
+NEAREST_MAX: Final = 4
+"""How many unknown names of a binding are compared with those that are known."""
 
 _WILDCARDS: Final = frozenset("*?")
 _OWNER_ID: Final = "repository_owner_id"
@@ -94,7 +98,8 @@ async def load_advice(
         RejectedSubject.tenant_id == tenant_id, RejectedSubject.is_verified.is_(True)
     )
     sent = [(row.issuer, row.sub, row.repository_id) for row in await session.execute(verified)]
-    found = advice_on(bindings, sent, services.issuers, services.clock())
+    # In a thread: there may be ten thousand bindings.
+    found = await in_thread(advice_on, bindings, sent, services.issuers, services.clock())
     return AdviceList(
         org=slug,
         counts={kind.value: len(of_kind) for kind, of_kind in found.items()},
@@ -119,7 +124,7 @@ def advice_on(
         issuer = issuers.get(binding.issuer)
         events = EVENTS[issuer.provider] if issuer else ()
         advice = [
-            _never_sent(binding, events),
+            _never_sent(binding, events, is_listed=len(found[Kind.NEVER_SENT]) < LISTED_MAX),
             _id_form(binding, owners, taken),
             _looser(binding, now),
         ]
@@ -198,7 +203,7 @@ def _id_form(
     return _advice(kind, binding, text, body, replaces=False)
 
 
-def _never_sent(binding: Binding, events: Collection[str]) -> Advice | None:
+def _never_sent(binding: Binding, events: Collection[str], *, is_listed: bool) -> Advice | None:
     """For a binding whose subject or events no token can have."""
     if _WILDCARDS & set(binding.sub_pattern):
         text = "Its subject has a wildcard, but is compared exactly: no token has this one."
@@ -206,7 +211,8 @@ def _never_sent(binding: Binding, events: Collection[str]) -> Advice | None:
     unknown = [name for name in binding.event_names if events and name not in events]
     if not unknown:
         return None
-    nearest = dict(_nearest(unknown, events))
+    # Comparing names takes time, and what is not listed is only counted.
+    nearest = dict(_nearest(unknown[:NEAREST_MAX], events)) if is_listed else {}
     meant = "".join(f"; {name} may mean {known}" for name, known in nearest.items())
     names = [nearest.get(name, name) for name in binding.event_names]
     body = {"event_names": [*dict.fromkeys(names)]} if len(nearest) == len(unknown) else None
@@ -263,6 +269,8 @@ def _looser(binding: Binding, now: datetime) -> Advice | None:
 def _advice(
     kind: Kind, binding: Binding, text: str, body: dict[str, Any] | None, *, replaces: bool
 ) -> Advice:
+    if body is not None and binding.origin == Origin.PLATFORM_ADMIN:
+        body = body | {"origin": Origin.ORG_ADMIN.value}  # the operator's is not for members
     return Advice(
         kind=kind,
         binding_id=binding.id,
