@@ -62,7 +62,17 @@ from service.packages.npm.routes import QUERY_PATH
 from service.packages.policy import blocklist_api, exceptions, policy_api
 from service.packages.proxy import artifacts, blocked
 from service.packages.pypi import routes as pypi_routes
-from service.pages import audit_page, exports, investigate, live, overview, profile, proxy, reports
+from service.pages import (
+    audit_page,
+    exports,
+    investigate,
+    live,
+    overview,
+    profile,
+    proxy,
+    reports,
+    sql,
+)
 from service.pages.people import keys as key_pages
 from service.pages.people import members as member_pages
 from service.pages.people import projects as project_pages
@@ -251,6 +261,7 @@ _BLUEPRINTS: Final = (
     advice_page.blueprint,
     rejected_page.blueprint,
     exports.blueprint,
+    sql.blueprint,
     reports.blueprint,
     member_pages.blueprint,
     team_pages.blueprint,

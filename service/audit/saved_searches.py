@@ -37,6 +37,9 @@ TOO_MANY_SEARCHES: Final = Conflict.of(
 COLUMNS: Final = "columns"
 """The page's choice of columns, which a saved search keeps."""
 
+SQL: Final = "sql"
+"""In place of filters: a statement."""
+
 resource = Resource("searches", "/audit/searches", Tag.SEARCHES, AuditServices)
 
 
@@ -47,7 +50,8 @@ class SavedSearchRequest(Request):
     query: Annotated[
         str,
         Meta(
-            description="Filters as in an address of the audit page, `last` among them.",
+            description="Filters as in an address of the audit page, `last` among them; or `sql=`"
+            " and a statement, as in one of the SQL page.",
             extra_json_schema={"maxLength": QUERY_CHARS_MAX},
         ),
     ]
@@ -158,9 +162,13 @@ async def delete(call: WriteCall[AuditServices], search_id: str) -> DeletedSearc
     return DeletedSearch(deleted=search_id)
 
 
-async def list_searches(session: AsyncSession, tenant_id: str) -> Sequence[SavedSearch]:
-    """The organisation's saved searches, by name."""
+async def list_searches(
+    session: AsyncSession, tenant_id: str, is_sql: bool | None = None
+) -> Sequence[SavedSearch]:
+    """The organisation's saved searches, by name; with `is_sql` those of that kind."""
     mine = select(SavedSearch).where(SavedSearch.tenant_id == tenant_id)
+    if is_sql is not None:
+        mine = mine.where(SavedSearch.query.startswith(f"{SQL}=") == is_sql)
     return (await session.scalars(mine.order_by(SavedSearch.name))).all()
 
 
@@ -186,6 +194,8 @@ def parse_saved_query(text: str) -> str:
 def _check(parameters: Mapping[str, Sequence[str]]) -> None:
     if not parameters:
         raise InvalidQuery("there is none")
+    if parameters.keys() == {SQL} and only(parameters, SQL):
+        return
     check_window(only(parameters, WINDOW))
     filters = {name: each for name, each in parameters.items() if name not in {WINDOW, COLUMNS}}
     if WINDOW in parameters and filters.keys() & {"since", "until"}:

@@ -108,27 +108,35 @@ async def run(call: Call[AuditServices], body: SqlRequest) -> Response:
     `audit:export`. Each run is an audit row with its text.
     """
     if body.format is not SqlFormat.JSON:
-        call.caller.require(Capability.AUDIT_EXPORT, call.org)
+        return await sql_file(call.services, call.org, call.caller, body)
     ran = await run_sql(call.services, call.org, call.caller, body)
-    if body.format is SqlFormat.JSON:
-        return json_answer(_result(call.org, ran))
-    encoding = FileEncoding(_EXPORTS[body.format], is_raw=body.raw)
+    return json_answer(sql_result(call.org, ran, msgspec.Raw(ran.answer.content)))
+
+
+async def sql_file(
+    services: AuditServices, org: Organisation, caller: Caller, asked: SqlRequest
+) -> Response:
+    """The file that was asked for: an export. Raises Forbidden, and what `run_sql` raises."""
+    caller.require(Capability.AUDIT_EXPORT, org)
+    ran = await run_sql(services, org, caller, asked)
+    encoding = FileEncoding(_EXPORTS[asked.format], is_raw=asked.raw)
     made = MadeFile(ran.log, ran.answer.outcome.rows, ran.answer.content)
-    query, now = Query(given={"sql": [body.sql]}), call.services.clock()
-    begun = await call.services.exporter.prepare(call.org, query, encoding, call.by, now, made)
-    return await file_response(call.services, call.org.slug, begun)
+    query, by = Query(given={"sql": [asked.sql]}), caller.audit_context
+    begun = await services.exporter.prepare(org, query, encoding, by, services.clock(), made)
+    return await file_response(services, org.slug, begun)
 
 
-def _result(org: Organisation, ran: Ran) -> dict[str, object]:
+def sql_result(org: Organisation, ran: Ran, rows: Any) -> SqlResult:  # noqa: ANN401 - or as JSON
+    """The answer to a statement, with `rows` as they are, or as they are encoded."""
     outcome = ran.answer.outcome
-    return {
-        "org": org.slug,
-        "columns": [{"name": name, "type": kind} for name, kind in outcome.columns],
-        "rows": msgspec.Raw(ran.answer.content),
-        "truncated": outcome.is_truncated,
-        "ms": ran.ms,
-        "retention_floor": optional_us(ran.log.floor),
-    }
+    return SqlResult(
+        org=org.slug,
+        columns=[SqlColumn(name=name, type=kind) for name, kind in outcome.columns],
+        rows=rows,
+        truncated=outcome.is_truncated,
+        ms=ran.ms,
+        retention_floor=optional_us(ran.log.floor),
+    )
 
 
 async def run_sql(

@@ -318,11 +318,17 @@ class Client:
         )
 
     @asynccontextmanager
-    async def download(self, path: str, parameters: QueryParameters) -> AsyncIterator[OpenDownload]:
-        """A file of the server, as it was sent. Raises ServerRefusal, also midway."""
-        request = self._request(
-            "GET", path, params=_query(parameters), headers={"accept-encoding": "identity"}
-        )
+    async def download(
+        self, path: str, parameters: QueryParameters, asked: JsonObject | None = None
+    ) -> AsyncIterator[OpenDownload]:
+        """A file of the server, as it was sent; with `asked`, the answer to a POST of that.
+
+        Raises ServerRefusal, also midway.
+        """
+        more: dict[str, Any] = {"params": _query(parameters)} if asked is None else {"json": asked}
+        headers = {"accept-encoding": "identity"}
+        method = "GET" if asked is None else "POST"
+        request = self._request(method, path, headers=headers, **more)
         with _network_failures(self.server):
             response = await self._http.send(request, stream=True)
             try:

@@ -208,7 +208,7 @@ async def audit_page(
     faulty = None if fault is None else fault.name
     retention = retention_window(call.org, now)
     async with call.read() as session:
-        searches = await list_searches(session, call.org.id)
+        searches = await list_searches(session, call.org.id, is_sql=False)
     names = {} if results is None else results.actors
     page = {
         "now": now,

@@ -13,6 +13,7 @@ from quart.typing import ResponseReturnValue
 from analytics.export.csv_json import GUARDED
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, parse_query
 from service.access.roles import Capability
+from service.audit import saved_searches
 from service.audit.export_entries import (
     ExportState,
     find_latest_export,
@@ -174,14 +175,16 @@ async def export_progress(call: Call[DashboardServices], export_id: str) -> Resp
 
 
 def filter_words(filters: dict[str, list[str]], names: Names) -> list[str]:
-    """The filters in words, without window and order; nothing if there are none."""
+    """The filters in words, without window and order; nothing if there are none.
+
+    Of a statement's result, the statement.
+    """
     columns: dict[str, Sequence[str]] = {
         name: filters[name] for name in FILTER_COLUMNS if name in filters
     }
-    return [
-        f"{chip.label} {chip.relation} {chip.value}"
-        for chip in active_chips(parse_state(columns), names.actors)
-    ]
+    chips = active_chips(parse_state(columns), names.actors)
+    words = [f"{chip.label} {chip.relation} {chip.value}" for chip in chips]
+    return [*filters.get(saved_searches.SQL, ()), *words]
 
 
 def _row(org: Organisation, entry: ExportEntry, state: ExportState, names: Names) -> ExportRow:

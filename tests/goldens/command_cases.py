@@ -48,6 +48,12 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "--org acme {mixed}",
         "--org acme --partial --report {out} {mixed}",
     ),
+    "audit sql": (
+        "--org acme 'SELECT 1 AS one'",
+        "--org acme 'SELECT 1 AS one' --format csv",
+        "--org acme 'SELECT 1 AS one' --format parquet -o {out}",
+        "--org acme 'DROP VIEW audit'",
+    ),
     "audit list": (
         "--org acme --limit 2",
         "--org acme --limit 2 --order asc --event oidc_binding_created",

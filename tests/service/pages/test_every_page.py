@@ -49,6 +49,8 @@ async def fill(world: World) -> None:
     await remember(world, rejection(world.acme.id, detail=Detail.BINDING_AMBIGUOUS))
     page = await open_page(world, f"{AUDIT}?last=24h", **world.session("owner"))
     await send_form(world, page, f"{AUDIT}/searches", name="Today")
+    page = await open_page(world, f"{AUDIT}/sql", **world.session("owner"))
+    await send_form(world, page, f"{AUDIT}/sql/save", name="One")
 
 
 def links_of(page: Page) -> Iterator[str]:

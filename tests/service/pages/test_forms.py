@@ -35,7 +35,12 @@ SIGNED_OUT: Final = frozenset({"/sign-in", "/admin/ui/sign-in/choose"})
 STEPS: Final = ("/begin", "/finish")
 """How the addresses end that a script sends JSON to."""
 
-ANSWERED: Final = (f"{ORG}/policy/preview", f"{ORG}/bindings/explain", "/device")
+ANSWERED: Final = (
+    f"{ORG}/audit/sql",
+    f"{ORG}/policy/preview",
+    f"{ORG}/bindings/explain",
+    "/device",
+)
 """Where forms go that change nothing: their answer is a page with a form."""
 
 NOT_REPEATED: Final = frozenset({f"{ORG}/bindings/explain", "/device"})
@@ -308,6 +313,8 @@ async def test_a_form_that_is_sent_is_confirmed(world: World) -> None:
         fields = dict(form.form.filled(TYPED | {"member": "auditor@acme.example"}))
         if "sub_pattern" in fields:
             fields["sub_pattern"] = f"repo:acme/{number}"
+        if form.rule.endswith("/sql/save"):  # beside the saved search
+            fields["name"] = "statement"
         if "once" in fields:  # forms of one page share it
             page = await open_page(world, form.page, **world.session("owner"))
             fields["once"] = page.forms[form.form.action]["once"]
