@@ -27,11 +27,24 @@ from service.web.compression import content_coding
 from service.web.dependencies import receives
 from service.web.documentation import CiTokenUse, Tag, documented
 from service.web.openapi import openapi_document
+from service.web.reference import (
+    EXPORTS,
+    FIND_CHARS_MAX,
+    Operation,
+    curl,
+    matching,
+    operations,
+    refusals,
+    rule,
+    shared_parameters,
+    shared_refusals,
+)
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.templates import render_template
 
 _EXTENSION: Final = "countersign.static_responses"
 _LOCK: Final = f"{_EXTENSION}.lock"
+_DOCUMENT: Final = f"{_EXTENSION}.document"
 
 
 class StaticResponse:
@@ -197,8 +210,13 @@ async def openapi() -> ResponseReturnValue:
 
 @blueprint.get("/docs")
 async def docs() -> ResponseReturnValue:
-    """Show the API's documentation as a page."""
-    return await (await cached("docs", _docs)).to(request)
+    """Show the API's documentation as a page, or the endpoints that `q` finds."""
+    page = await cached("docs", _docs)
+    text = " ".join(request.args.get("q", "").split())[:FIND_CHARS_MAX]
+    if not text:
+        return await page.to(request)
+    document = current_app.extensions[_DOCUMENT]
+    return await _reference(document, matching(document, text), q=text)
 
 
 async def _openapi() -> StaticResponse:
@@ -206,8 +224,27 @@ async def _openapi() -> StaticResponse:
 
 
 async def _docs() -> StaticResponse:
-    page = await render_template("docs.html", document=await in_thread(_document))
+    document = current_app.extensions[_DOCUMENT] = await in_thread(_document)
+    page = await _reference(document, list(operations(document)))
     return await in_thread(StaticResponse, page.encode(), "text/html; charset=utf-8")
+
+
+async def _reference(document: dict[str, Any], shown: Sequence[Operation], q: str = "") -> str:
+    """The page with the operations `shown`, those of the search `q` if it is not empty."""
+    shared = {} if q else shared_parameters(document)
+    return await render_template(
+        "docs.html",
+        document=document,
+        operations=shown,
+        q=q,
+        find_chars_max=FIND_CHARS_MAX,
+        shared=shared,
+        errors={} if q else shared_refusals(document),
+        exports=EXPORTS,
+        curl=curl,
+        refusals=refusals,
+        rule=rule,
+    )
 
 
 def _document() -> dict[str, Any]:

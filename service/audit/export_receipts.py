@@ -17,7 +17,7 @@ from service.audit.export_entries import ExportState, state_of
 from service.audit.refusals import EXPORT_NOT_FINISHED
 from service.core.errors import Invalid
 from service.store.tables import ExportEntry, Organisation
-from service.web.models import Answer, NonNegative, Omittable, TimestampUs
+from service.web.models import SHA256_PATTERN, Answer, NonNegative, Omittable, TimestampUs
 
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""
@@ -41,7 +41,7 @@ Floor = Annotated[
 Watermark = Annotated[
     int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
 ]
-Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Meta(pattern=SHA256_PATTERN)]
 
 RECEIPT_BYTES_MAX: Final = 1024 * 1024
 

@@ -21,6 +21,7 @@ from analytics.model.rows import AuditContext
 from service.access.authorization import Authorizer
 from service.access.callers import IngestPrincipal
 from service.access.refusals import KEY_OF_ANOTHER_ORG, NOT_FOR_SESSIONS, ApiKeyExpired
+from service.access.roles import Capability
 from service.audit.ingest_items import (
     NDJSON_TYPE,
     TOO_MANY_ITEMS,
@@ -296,6 +297,7 @@ class IngestHeaders(Struct, rename="kebab"):
         ANSWERS_FULL,
     ],
     credentials=("adminToken", "apiKey"),
+    capability=Capability.AUDIT_INGEST,
 )
 @receives(IngestServices)
 async def events(services: IngestServices, slug: str) -> ResponseReturnValue:

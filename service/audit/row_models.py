@@ -11,7 +11,14 @@ from analytics.model.decision_reason import DECISION_REASON_MAX
 from analytics.model.filters import VALUES_MAX, Order
 from analytics.model.schema import COLUMNS, FILTER_PARAMETERS, WIRE_COLUMNS
 from service.audit.search import SEARCH, SEARCH_CHARS_MAX
-from service.web.models import Answer, InstantOrDate, Omittable, TimestampUs
+from service.web.models import (
+    FILTER_PATTERN,
+    SHA256_PATTERN,
+    Answer,
+    InstantOrDate,
+    Omittable,
+    TimestampUs,
+)
 
 
 class Window(Struct, kw_only=True):
@@ -38,7 +45,7 @@ def _value_type(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotat
     if parameter.is_sha256:
         return Annotated[str, Meta(pattern=r"^!?([0-9a-f]{64}|[0-9a-f]{0,64}\*)$")]
     if parameter.known is None:
-        return Annotated[str, Meta(pattern=r"^(![\s\S]|[^!])")]  # a negation needs a value
+        return Annotated[str, Meta(pattern=FILTER_PATTERN)]
     ci_sources = [r"oidc_[a-z0-9_]+", r"oidc_[a-z0-9_]*\*"] if parameter.has_ci_sources else []
     return Annotated[str, Meta(pattern=f"^!?({'|'.join([*parameter.known, *ci_sources])})$")]
 
@@ -94,7 +101,7 @@ _ENTRY_TYPES: Final[Mapping[str, Any]] = {
 
 def _text_type(column: Column) -> Any:  # noqa: ANN401 - a type
     if column.rule is TextRule.SHA256:
-        return Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+        return Annotated[str, Meta(pattern=SHA256_PATTERN)]
     return column.values or str
 
 

@@ -58,7 +58,7 @@ class Documentation:
     `operation` is its name in generated clients. `answers` are the models by status and content
     type, `body` those of the request, of `body_bytes_max` bytes if that is more than any body may
     have. `headers` are those of the successful answer besides the request id. `credentials` are
-    security schemes, any one of which is accepted.
+    security schemes, any one of which is accepted; `capability` is what their callers need.
     """
 
     operation: str
@@ -73,6 +73,7 @@ class Documentation:
     headers: Mapping[str, str]
     credentials: Sequence[str]
     ci_token: CiTokenUse
+    capability: str | None
 
 
 def documented(
@@ -89,6 +90,7 @@ def documented(
     headers: Mapping[str, str] | None = None,
     credentials: Sequence[str] = READERS,
     ci_token: CiTokenUse = CiTokenUse.OPTIONAL,
+    capability: str | None = None,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Describe an endpoint for the OpenAPI document: see Documentation.
 
@@ -108,6 +110,7 @@ def documented(
         headers=headers or {},
         credentials=credentials,
         ci_token=ci_token if credentials else CiTokenUse.IGNORED,
+        capability=capability,
     )
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:

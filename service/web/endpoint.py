@@ -329,6 +329,7 @@ class EndpointGroup:
         headers: Mapping[str, str] | None = None,
         if_match: type[Precondition] | None = None,
         ci_token: CiTokenUse = CiTokenUse.OPTIONAL,
+        capability: Capability | None = None,
     ) -> None:
         """Register `route` under the name of `handler`, whose docstring documents it.
 
@@ -349,6 +350,7 @@ class EndpointGroup:
             headers=headers,
             credentials=credentials,
             ci_token=ci_token,
+            capability=capability,
         )
         self.blueprint.add_url_rule(path, handler.__name__, describe(route), methods=[method])
 
@@ -435,6 +437,7 @@ class _Reads(Generic[_S]):
                 refusals=takes.refusals(_OF_ORG, options.get("refuses", ())),
                 credentials=READERS if needs in KEY_SCOPES else MEMBERS,
                 headers=options.get("headers"),
+                capability=needs,
             )
             return handler
 
@@ -513,6 +516,7 @@ class _Changes(Generic[_S]):
                 credentials=MEMBERS,
                 headers=options.get("headers"),
                 if_match=if_match,
+                capability=needs,
             )
             return action
 

@@ -45,6 +45,11 @@ INSTANT_PATTERN: Final = (
 )
 
 INSTANT_OR_DATE_PATTERN: Final = f"^({DATE_PATTERN}|{INSTANT_PATTERN})$"
+TIMESTAMP_MS_PATTERN: Final = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
+TIMESTAMP_US_PATTERN: Final = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$"
+SHA256_PATTERN: Final = "^[0-9a-f]{64}$"
+FILTER_PATTERN: Final = r"^(![\s\S]|[^!])"
+"""A value of a filter; a negation needs one."""
 _Value = TypeVar("_Value")
 Omittable: TypeAlias = _Value | UnsetType
 """The type of a parameter or member that may be missing; its default is UNSET."""
@@ -58,7 +63,7 @@ InstantOrDate = Annotated[
 TimestampMs = Annotated[
     str,
     Meta(
-        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$",
+        pattern=TIMESTAMP_MS_PATTERN,
         examples=["2026-01-31T08:00:00.000Z"],
         extra_json_schema={"format": "date-time"},
     ),
@@ -68,7 +73,7 @@ TimestampMs = Annotated[
 TimestampUs = Annotated[
     str,
     Meta(
-        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
+        pattern=TIMESTAMP_US_PATTERN,
         examples=["2026-01-31T08:00:00.000000Z"],
         extra_json_schema={"format": "date-time"},
     ),

@@ -247,6 +247,8 @@ def _written(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
         written["requestBody"] = {"required": True, "content": content}
     written["responses"] = _responses(declared, schemas)
     written["security"] = [{name: []} for name in declared.credentials]
+    if declared.capability is not None:
+        written["x-capability"] = declared.capability
     return written
 
 

@@ -14,7 +14,15 @@ from tests.conftest import bindings_path
 pytestmark = needs_chromium
 
 ORG = "/admin/ui/orgs/acme"
-PUBLIC = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")
+PUBLIC = (
+    "/",
+    "/sign-in?token=abc",
+    "/admin/ui/sign-in",
+    "/docs",
+    "/docs#query_audit_log",
+    "/docs?q=revoke",
+    f"{ORG}/nothing",
+)
 """Pages that show nothing of the organisation's."""
 
 PAGES = (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -328,24 +329,67 @@ async def test_the_docs_show_every_operation(shared_world, pages):
     document = await (await shared_world.client.get("/openapi.json")).get_json()
     page = pages["/docs"]
 
+    shared = page.one("section", id="parameters").text + page.one("section", id="errors").text
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             shown = page.one("section", id=operation["operationId"]).text
-            assert f"{method.upper()} {path}" in shown
-            assert _plain(operation["summary"]) in shown
+            line = next(
+                each.text
+                for each in page.all("summary")
+                if f"{method.upper()} {path} " in each.text
+            )
+            assert _plain(operation["summary"]) in line
+            assert operation.get("x-capability", "") in line
             for parameter in operation["parameters"]:
                 assert parameter["name"] in shown
-                assert _plain(parameter["description"]) in shown
+                assert _plain(parameter["description"]) in shown + shared
             for status, response in operation["responses"].items():
                 assert status in shown
                 assert _plain(response["description"]) in shown
-                assert set(response["headers"]) <= set(re.findall(r"[\w-]+", shown))
+                named = re.findall(r"[\w-]+", shown + shared)
+                assert set(response["headers"]) <= set(named)
             for text in _error_texts(operation):
-                assert text in shown
+                assert text in shown + shared
             schemes = {name for choice in operation["security"] for name in choice}
             assert ("x-service-admin-token" in shown) == ("adminToken" in schemes)
             assert ("authorization: Bearer" in shown) == bool({"bearer", "metricsToken"} & schemes)
     assert page.link("openapi.json") == "/openapi.json"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_docs_say_once_what_many_endpoints_share(pages):
+    html = pages["/docs"].html
+
+    for text in ("storage is full: nothing was changed", "The organisation.", "Org not found"):
+        assert html.count(text) == 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_address_opens_the_endpoint_it_names(pages):
+    """A browser opens the `details` around the target, not one that is the target."""
+    html = pages["/docs"].html
+
+    for name in re.findall(r'<a href="#(\w+)"><span class="method">', html):
+        before = html[: html.index(f'<section class="operation" id="{name}"')]
+        assert before.count("<details") > before.count("</details>")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("REVOKE  repository", ["revoke_repository_bindings", "revoke_repository_everywhere"]),
+        ("policy:w", ["set_policy", "decide_exception"]),
+        ("<script>", []),
+    ],
+)
+async def test_the_docs_find_endpoints_without_a_script(shared_world, text, found):
+    page = await open_page(shared_world, f"/docs?{urlencode({'q': text})}")
+
+    names = re.findall(r'<a href="/docs#(\w+)">', page.html)
+    assert set(found) <= set(names)
+    assert len(names) < 10
+    assert page.one("input", name="q").attributes["value"] == " ".join(text.split())
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -368,12 +412,13 @@ async def test_the_docs_are_in_the_order_of_their_contents(pages):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_docs_show_no_pattern_that_is_too_long_to_read(pages):
+async def test_the_docs_say_patterns_in_words(pages):
     """The one of instants has 400 characters: it is for programs, in openapi.json."""
-    patterns = re.findall(r"pattern <code>([^<]*)", pages["/docs"].html)
+    html = pages["/docs"].html
 
-    assert patterns
-    assert max(map(len, map(unescape, patterns))) < 200
+    assert "an instant in UTC with milliseconds" in html
+    assert r"\d{4}" not in html
+    assert max(map(len, map(unescape, re.findall(r"pattern <code>([^<]*)", html)))) <= 40
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -14,6 +14,7 @@ from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer, token_request
 from service.access.callers import ApiKeyPrincipal
 from service.access.refusals import KEY_OF_ANOTHER_ORG, LACKS_CAPABILITY, ApiKeyExpired
+from service.access.roles import Capability
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.verifier import Verifier
 from service.core.errors import BodyTooLarge, Forbidden, OrgNotFound, Unauthenticated
@@ -189,6 +190,7 @@ class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
     ],
     credentials=("apiKey",),
     ci_token=CiTokenUse.REQUIRED,
+    capability=Capability.PACKAGES_INSTALL,
 )
 @receives(InstallTokenIssuer)
 async def issue(issuer: InstallTokenIssuer, slug: str) -> ResponseReturnValue:
