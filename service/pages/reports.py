@@ -116,11 +116,12 @@ VIEWS: Final = (
     ),
     Question(
         "Exports, imports, dropped rows",
-        "what left, came in, was deleted after retention, was lost or restored",
+        "what left, came in, was asked in SQL, was deleted after retention, was lost or restored",
         {
             "event": (
                 log.AuditExported.event,
                 log.AuditExportFinished.event,
+                log.AuditSqlRun.event,
                 log.AuditImported.event,
                 log.AuditPruned.event,
                 log.AuditSegmentRestored.event,

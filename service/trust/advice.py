@@ -196,10 +196,10 @@ def _id_form(
         text = "Its repository has begun to send subjects with ids: this one matches them no more."
     else:
         kind = Kind.ID_FORM_EXPECTED
-        text = "After its next rename or transfer, GitHub sends subjects with ids for it."
+        text = "GitHub adds ids to its subject at the next rename or transfer."
     body = terms_of(binding) | {"sub_pattern": with_ids} if with_ids else None
     if body is None:
-        text += " The id of its owner is not known yet: its next token has it."
+        text += " Its owner's id is not known yet."
     return _advice(kind, binding, text, body, replaces=False)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.model.filters import parse_query
+from analytics.model.instants import utc_day
 from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.rows import VerdictSource
@@ -25,6 +26,7 @@ from service.access.callers import (
 from service.access.roles import UNSCOPED_RIGHTS, Capability, Role
 from service.access.sessions import issue_session
 from service.app.composition import Services
+from service.ci.verifier.seen_claims import EVENT_NAME, with_tokens
 from service.cli.demo.actors import Actors, Key, Person, Trust
 from service.cli.demo.calendar import Calendar, drawn_id, drawn_request_id, from_us, seeded, to_us
 from service.cli.demo.history import Day, History
@@ -276,6 +278,8 @@ def _trust(binding: Binding) -> Trust:
 
 
 DEMO_ORG: Final = "acme"
+_OWNER_CLAIM: Final = "repository_owner_id"
+_OWNER_ID: Final = "58017112"
 
 
 async def seed_demo(services: Services, now: datetime, on_progress: Show) -> bool:
@@ -310,6 +314,12 @@ def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
     uses, last_us = usage.get(binding.id, (0, None))
     binding.use_count = uses
     binding.last_used_at = None if last_us is None else from_us(last_us)
+    if binding.last_used_at is not None:
+        binding.seen_since = binding.added_at
+        seen = {_OWNER_CLAIM: [_OWNER_ID]}
+        if len(binding.event_names) == 1:
+            seen[EVENT_NAME] = binding.event_names
+        binding.seen_claims = with_tokens(None, seen, utc_day(binding.last_used_at))
 
 
 async def _sign_members_in(work: UnitOfWork, members: Collection[Member], history: History) -> None:
