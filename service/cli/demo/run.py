@@ -37,7 +37,7 @@ _WELCOME = """
     - A malicious package got through: search the audit log for acme-telemetry@9.9.1.
       Who installed it, from which CI job, and what else did that run install?
     - A job is rejected: Trust, Rejected; trust it in two clicks.
-    - Export a year of rows, and compare the file with its receipt: Audit log, Exports.
+    - Export all 90 days of rows, and compare the file with its receipt: Audit log, Exports.
 
   And in another terminal:
     curl -s -H 'x-service-admin-token: {token}' '{api}/oidc-bindings/rejected'

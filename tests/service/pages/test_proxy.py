@@ -118,7 +118,7 @@ async def test_each_client_and_provider_has_lines_for_this_organisation(
         one.text for one in page.all("code") if one.attributes.get("id", "").startswith("with")
     ]
 
-    assert len(chosen) == 3  # the section of the navigation, the client and the provider
+    assert len(chosen) == 4  # the section of the navigation, the theme, the client and the provider
     assert any("--url http://localhost:8080 --org acme" in block for block in blocks)
     assert len(blocks) == (4 if client == "poetry" else 3)
 
