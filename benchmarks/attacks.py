@@ -73,6 +73,25 @@ def export(attacker: Attacker) -> None:
     attacker.repeat(lambda client, _: client.get(target))
 
 
+WORST_SQL: Final = (
+    "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
+    "SELECT count(*) FROM audit a, audit b WHERE a.payload < b.payload",
+    "SELECT * FROM audit ORDER BY payload, id",
+    "SELECT repeat('x', 4_000_000_000)",
+    "SELECT count(DISTINCT payload || id), count(DISTINCT subject || id) FROM audit",
+    "SELECT list(payload ORDER BY id) FROM audit",
+    "SELECT sum(a.n * b.n) FROM range(10_000_000) a(n), range(10_000_000) b(n)",
+    "SELECT count(*) FROM audit WHERE regexp_matches(payload || id, '(a*)*b$')",
+)
+"""Statements that do not end, need more memory than there is, or read all rows."""
+
+
+def ask_in_sql(attacker: Attacker) -> None:
+    """The worst statements in SQL, one for each thread."""
+    body = json.dumps({"sql": WORST_SQL[attacker.number % len(WORST_SQL)]}).encode()
+    attacker.repeat(lambda client, _: client.ask("POST", f"{API}/audit/sql", body, _JSON))
+
+
 def summarise(attacker: Attacker) -> None:
     """Summaries by hour of rows that no index counts."""
     attacker.repeat(
@@ -357,6 +376,7 @@ ATTACKS: Final = (
     Attack("8 previews of a policy", preview, 8, WORKS),
     Attack("8 × 10 unknown values", find_unknown, 8, WORKS),
     Attack("16 filters by text, oldest first", filter_texts, 16, WORKS),
+    Attack("8 statements in SQL", ask_in_sql, 8, WORKS),
     Attack("16 summaries without index", summarise, 16, WORKS),
     Attack("16 audit pages", view, 16, WORKS),
     Attack("16 autocompletions", complete, 16, WORKS),
