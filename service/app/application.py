@@ -65,6 +65,7 @@ from service.packages.pypi import routes as pypi_routes
 from service.pages import (
     audit_page,
     exports,
+    find_page,
     investigate,
     live,
     overview,
@@ -262,6 +263,7 @@ _BLUEPRINTS: Final = (
     rejected_page.blueprint,
     exports.blueprint,
     sql.blueprint,
+    find_page.blueprint,
     reports.blueprint,
     member_pages.blueprint,
     team_pages.blueprint,

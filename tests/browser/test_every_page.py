@@ -52,6 +52,7 @@ NAMELESS = (
     f"{ORG}/bindings/revoke",
     f"{ORG}/packages?name=nothing",
     f"{ORG}/trust/map",
+    f"{ORG}/find?q=export",
     f"{ORG}/trust/advice",
     f"{ORG}/runs?run_id=nothing",
     f"{ORG}/policy/check",

@@ -167,6 +167,7 @@ REQUESTS: Final = {
     "dashboard_trust_map.map_page": Request("oidc:r"),
     "dashboard_exports.offer_page": Request("audit:export"),
     "dashboard.overview_page": Request(BELONGING),
+    "dashboard_find.find_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
     "dashboard.filter_values": Request("audit:r", query={"name": "package", "prefix": "left"}),
     "dashboard_live.live_rows": Request("audit:r", is_endless=True),
