@@ -483,14 +483,14 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
 
     But for those of signing in, which are for people without a credential, and what is a member's
     own, which the tests of the profile and of device sign-in ask about. The page of components
-    tells nothing of any organisation.
+    tells nothing of any organisation, nor does a browser's colour scheme.
     """
     return {
         rule.endpoint: (method, rule.rule)
         for rule in world.app.url_map.iter_rules()
         if rule.rule.startswith(("/api/v1/", "/admin/ui/"))
         and not rule.rule.startswith(OWN)
-        and rule.endpoint != "home.components_page"
+        and rule.endpoint not in {"home.components_page", "home.choose_theme"}
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
 
