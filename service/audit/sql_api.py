@@ -18,7 +18,7 @@ from analytics.model.log_envelopes import AuditSqlRun, Outcome
 from analytics.query.sql_job import ROWS_MAX, SQL_CHARS_MAX, SqlFormat, SqlJob
 from service.access.callers import Caller
 from service.access.roles import Capability
-from service.audit.export_api import EXPORT_HEADERS, EXPORT_REFUSALS, file_response
+from service.audit.export_api import EXPORT_REFUSALS, file_response
 from service.audit.exports import MadeFile
 from service.audit.refusals import (
     QUERY_REFUSALS,
@@ -30,7 +30,8 @@ from service.audit.refusals import (
 from service.audit.services import AuditServices
 from service.audit.sql_runs import SqlAnswer
 from service.audit.tenant_log import TenantLog, open_log
-from service.core.errors import Refusal
+from service.core.errors import NOT_STORABLE_TEXT, Refusal
+from service.core.text_rules import is_encodable
 from service.store.tables import Organisation
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
@@ -98,14 +99,13 @@ class Ran:
     example={"sql": "SELECT event, count(*) AS rows FROM audit GROUP BY event ORDER BY rows DESC"},
     returns=SqlResult,
     media={_EXPORTS[each].facts.media_type.partition(";")[0]: None for each in _EXPORTS},
-    headers=EXPORT_HEADERS,
     refuses=[SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW, *QUERY_REFUSALS, *EXPORT_REFUSALS],
 )
 async def run(call: Call[AuditServices], body: SqlRequest) -> Response:
     """Answer a question in SQL over the organisation's audit log, within its retention.
 
-    At most 1,000 rows as JSON; CSV and Parquet have all rows of the result, up to 32 MiB, and need
-    `audit:export`. Each run is an audit row with its text.
+    At most 1,000 rows as JSON; CSV and Parquet have all rows of the result, up to 32 MiB, need
+    `audit:export`, and have the headers of an export. Each run is an audit row with its text.
     """
     if body.format is not SqlFormat.JSON:
         return await sql_file(call.services, call.org, call.caller, body)
@@ -146,6 +146,8 @@ async def run_sql(
 
     A run that is refused or stopped is recorded, too, and so is one whose caller goes away.
     """
+    if not is_encodable(asked.sql):
+        raise NOT_STORABLE_TEXT
     is_file = asked.format is not SqlFormat.JSON
     job = SqlJob(
         sql=asked.sql,

@@ -51,7 +51,7 @@ async def audit_sql(
 
     \b
     Example:
-      countersign audit sql 'SELECT event, count(*) FROM audit GROUP BY 1 ORDER BY 2 DESC'
+      countersign audit sql 'SELECT event, count(*) FROM audit GROUP BY event'
     """  # noqa: D301 - click reads the backspace
     sql = sys.stdin.read(SQL_CHARS_MAX + 1) if statement == STANDARD_INPUT else statement
     place, body = org_path(slug, "audit", "sql"), {"sql": sql}

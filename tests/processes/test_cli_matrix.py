@@ -34,9 +34,10 @@ COMMANDS = leaves()
 API = {
     name: each
     for name, each in COMMANDS.items()
-    if each.place is CommandPlace.EITHER and name not in {"auth status", "whoami"}
+    if each.place is CommandPlace.EITHER and name not in {"auth status", "mcp", "whoami"}
 }
-"""Those that ask a server for something; `whoami` tells every credential what it is."""
+"""Those that ask a server for something; `whoami` tells every credential what it is, and
+`mcp` asks once it is asked."""
 
 ACME = ("--org", "acme")
 MEMBER = MEMBERS["member"][1]
@@ -60,6 +61,7 @@ REFUSED_HERE = {
 ELSEWHERE = {
     "backup": "test_cli_backup.py: it makes a folder",
     "demo": "tests/service/cli/demo",
+    "mcp": "test_cli_sql.py: it answers until its input ends",
     "serve": "it runs until it is stopped",
     "restore": "test_cli_backup.py: it replaces the data dir",
 }

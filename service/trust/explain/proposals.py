@@ -43,6 +43,9 @@ def proposal_for(
 ) -> Proposal | None:
     """The binding with which rules 1 to 5 would pass, or None if there is none.
 
+    What is kept of rejected tokens has no claims for conditions: those are supposed to be met. A
+    job whose earlier binding has conditions gets none without them.
+
     `active` must include the organisation's bindings with the token's subject. `predecessor` is
     the job's binding under an earlier name, if there is one. The rules are re-run with the
     proposed binding before it is returned.
@@ -51,9 +54,14 @@ def proposal_for(
     job = TokenJob.of(unverified_claims, issuer, context.project_id)
     if job is None:
         return None
-    for earlier in (predecessor, None):
+    is_narrowed = predecessor is not None and predecessor.conditions
+    for earlier in (predecessor,) if is_narrowed else (predecessor, None):
         proposal = draft_of(job, active, earlier)
-        if proposal is not None and _would_match(proposal, unverified_claims, context, active):
+        if (
+            proposal is not None
+            and not any(_is_as(binding, proposal) for binding in active)
+            and _would_match(proposal, unverified_claims, context, active)
+        ):
             return proposal
     return None
 
@@ -128,6 +136,19 @@ def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
     )
 
 
+def _is_as(binding: ActiveBinding, proposal: Proposal) -> bool:
+    """True if `proposal` replaces `binding` by one of the same terms."""
+    body = proposal.body
+    return (
+        binding.id == proposal.replaces
+        and binding.sub_pattern == body["sub_pattern"]
+        and binding.repository_id == body["repository_id"]
+        and set(binding.event_names) == set(body["event_names"])
+        and binding.project_id == body["project_id"]
+        and (binding.conditions or {}) == body.get("conditions", {})
+    )
+
+
 def _union(replaced: ActiveBinding, event_names: Sequence[str]) -> list[str]:
     """All listed events in order, without duplicates; empty (any) if one list is empty."""
     lists = [replaced.event_names, event_names]
@@ -159,7 +180,11 @@ def _would_match(
         repository_id=body["repository_id"],
         event_names=body["event_names"],
         origin=body["origin"],
-        conditions=body.get("conditions"),
+        conditions={
+            claim: value
+            for claim, value in (body.get("conditions") or {}).items()
+            if claim in unverified_claims.members
+        },
     )
     left = [binding for binding in active if binding.id != proposal.replaces]
     candidates = candidates_of([*left, supposed])

@@ -51,6 +51,7 @@ SAMPLES: dict[Any, Any] = {
     bool: True,
     list[str]: ["a", "b"],
     dict[str, int]: {"npm": 1},
+    dict[str, str] | msgspec.UnsetType: {"environment": "production"},
     dict[str, list[str]]: {"event": ["x"]},
 }
 

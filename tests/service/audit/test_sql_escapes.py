@@ -207,7 +207,8 @@ NOTHING_THERE = [
     "SELECT * FROM audit WHERE tenant_id = '{other}'",
     "SELECT * FROM audit WHERE version = '" + SECRET + "'",
     "SELECT * FROM audit WHERE COLUMNS(*)::VARCHAR LIKE '%" + SECRET + "%'",
-    "SELECT * FROM audit WHERE payload LIKE '%"
+    # But for the organisation's own runs, whose texts have the word.
+    "SELECT * FROM audit WHERE event <> 'audit_sql_run' AND payload LIKE '%"
     + SECRET
     + "%' OR true AND version = '"
     + SECRET

@@ -871,7 +871,7 @@ async def test_the_navigation_shows_what_may_be_opened(world):
     pages = page.one("nav", **{"aria-label": "Pages of this section"}).text.split()
 
     assert sections == ["Overview", "Audit", "log"]
-    assert pages == ["Exports", "Reports"]
+    assert pages == ["SQL", "Exports", "Reports"]
     assert page.one("a", **{"aria-current": "page"}).attributes["href"] == AUDIT
 
 

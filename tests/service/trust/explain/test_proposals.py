@@ -254,6 +254,20 @@ async def test_a_renamed_repository_keeps_events_and_conditions(world):
     assert not (await explained_claims(world, Issuer(), **job | {"ref": "x"}))["passes"]
 
 
+async def test_a_job_whose_binding_has_conditions_gets_none_without_them(world):
+    """A remembered token has no claims to compare them with: they are kept all the same."""
+    condition = {"environment": "production"}
+    earlier = await world.bind(conditions=condition)
+    job = {"sub": MAIN.upper()}
+
+    remembered = (await explained_claims(world, Issuer(), **job))["proposal"]
+    unmet = (await explained_claims(world, Issuer(), **job, environment="staging"))["proposal"]
+
+    assert remembered["replaces"] == earlier
+    assert remembered["body"]["conditions"] == remembered["beside"]["conditions"] == condition
+    assert unmet is None
+
+
 async def test_a_teams_or_revoked_binding_is_no_earlier_name(world):
     """A team's belongs to its team; a revoked one trusts nothing."""
     await world.bind()
