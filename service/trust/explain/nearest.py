@@ -149,8 +149,9 @@ def _with_same_sub(job: TokenJob, binding: KnownBinding, live: dict[str, Candida
         return _Match(binding, NearKind.OTHER_EVENT, _why_other_event(job, binding, missing[0]))
     if binding.revoked_at is not None:
         return _Match(binding, NearKind.REVOKED, "It fits.")
-    if live[binding.id].conditions:
-        return _Match(binding, NearKind.OTHER_CONDITION, _why_condition(binding, live[binding.id]))
+    candidate = live[binding.id]
+    if candidate.conditions and candidate.project_id in {None, job.project_id}:
+        return _Match(binding, NearKind.OTHER_CONDITION, _why_condition(binding, candidate))
     # The key's project fits the binding, but its envelope is limited to another one.
     return _Match(binding, NearKind.OTHER_PROJECT, "Its envelope is limited to another project.")
 

@@ -57,6 +57,16 @@ def test_a_condition_is_named():
     assert near.why == "It takes only jobs with ref x."
 
 
+def test_an_envelope_of_another_project_is_named_before_conditions():
+    """The condition may be met: what excludes the job is the project."""
+    envelope = known("obind_1", project_id="proj_1", conditions={"ref": "x"})
+    team = known("obind_2", team_id="team_1", origin="team_admin")
+
+    whys = {near.id: near.why for near in nearest_bindings(SOUGHT, [envelope, team])}
+
+    assert whys["obind_2"] == "Its envelope is limited to another project."
+
+
 @pytest.mark.parametrize(("name", "changes", "why"), KINDS)
 def test_each_kind_says_why_it_does_not_match(name, changes, why):
     (near,) = nearest_bindings(SOUGHT, [known(name, **changes)])
