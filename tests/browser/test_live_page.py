@@ -60,7 +60,7 @@ def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
         page.get_by_role("link", name="Blocked").click()
         expect(page.get_by_role("link", name="Remove filter: Decision is BLOCKED")).to_be_visible()
         page.goto(f"{place.audit}?decision=BLOCKED")  # the trend is of whole days before today
-        expect(page.get_by_text("evil-pad").first).to_be_visible()
+        expect(page.get_by_role("row").filter(has_text="evil-pad").first).to_be_visible()
 
         page = visit(place.overview, "member", color_scheme=scheme, viewport=size)
         expect(page.get_by_text("owner@a.example")).to_be_visible()
