@@ -14,7 +14,7 @@ KEPT_FOR: Final = timedelta(days=90)
 VALUES_MAX: Final = 8
 VALUE_CHARS_MAX: Final = 256
 OTHERS: Final = ""
-"""Stands for all values beyond VALUES_MAX, and for tokens without the claim."""
+"""The key of all values beyond VALUES_MAX, and of tokens without the claim."""
 
 SeenClaims = Mapping[str, Mapping[str, str]]
 """By claim, the day (ISO 8601) of the last token with each value."""

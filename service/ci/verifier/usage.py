@@ -98,7 +98,11 @@ class BindingUse:
 
     def _is_news(self, binding_id: str, uses: _Uses) -> bool:
         day, seen = self._written.get(binding_id, (None, {}))
-        is_known = all(values <= seen.get(claim, set()) for claim, values in uses.seen.items())
+        is_known = all(
+            # Of more values than are stored, another one is no news.
+            len(seen.get(claim, ())) > VALUES_MAX or values <= seen.get(claim, set())
+            for claim, values in uses.seen.items()
+        )
         return day != utc_day(uses.last_at) or not is_known
 
     async def _write_seen(self, work: UnitOfWork, taken: Mapping[str, _Uses]) -> None:
@@ -125,7 +129,8 @@ class BindingUse:
             if day != today:
                 known = {}
             for claim, values in uses.seen.items():
-                known[claim] = known.get(claim, set()) | values
+                union = known.get(claim, set()) | values
+                known[claim] = set(sorted(union)[: VALUES_MAX + 1])
             self._written[binding_id] = today, known
 
 

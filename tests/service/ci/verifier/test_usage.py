@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from service.app import background_jobs
 from service.app.background_jobs import write_behind
+from service.ci.verifier.seen_claims import OTHERS, VALUES_MAX
 from service.ci.verifier.usage import PENDING_USES_MAX, BindingUse
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
@@ -100,6 +101,19 @@ async def test_what_is_known_of_a_day_is_not_written_again(world, use, binding_i
 
     assert await used(world) == (2, "2026-03-04T12:00:05.123Z")
     assert not [statement for statement in written if "seen_claims" in statement]
+
+
+async def test_a_claim_with_ever_new_values_takes_no_more_memory_or_writes(world, use, binding_id):
+    """Such as the refs of pull requests, which are thousands a day."""
+    for number in range(3 * VALUES_MAX):
+        use.record(binding_id, START, {"ref": f"refs/pull/{number}"})
+        await use.flush()
+    _, claims = await seen(world)
+    _, written = use._written[binding_id]
+
+    assert len(claims["ref"]) == VALUES_MAX + 1
+    assert claims["ref"][OTHERS] == "2026-03-04"
+    assert len(written["ref"]) == VALUES_MAX + 1
 
 
 async def test_a_use_is_counted_once(world, use, binding_id):
