@@ -110,6 +110,8 @@ async def choose_theme(services: DashboardServices, choice: str) -> ResponseRetu
     """Set the colour scheme of this browser, and go back to the page `back`."""
     back = request.args.get("back", "/")
     response = redirect(back if _OWN_PAGE.fullmatch(back) else "/", 303)
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        return response  # a link on another site changes nothing here
     if choice == "system":
         services.sign_in.cookies.delete(response, THEME)
     else:

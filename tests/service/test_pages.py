@@ -507,6 +507,15 @@ async def test_a_browser_keeps_the_scheme_it_was_set_to(world):
     assert "Max-Age=0" in cleared.headers["set-cookie"]
 
 
+async def test_another_site_does_not_choose_the_scheme(world):
+    answer = await world.client.get(
+        "/admin/ui/theme/dark", headers={"sec-fetch-site": "cross-site"}
+    )
+
+    assert answer.status_code == 303
+    assert "set-cookie" not in answer.headers
+
+
 @pytest.mark.parametrize("back", ["//evil.example", "https://evil.example", "/\\evil.example", ""])
 async def test_the_way_back_is_a_page_of_ours(world, back):
     answer = await world.client.get("/admin/ui/theme/light", query_string={"back": back})
