@@ -307,6 +307,8 @@ class _Field:
         if isinstance(self.type, inspect.StrType) and not isinstance(value, str):
             required = f"{self.name} is required (string)"
             return required if self.is_required else f"{self.name} must be a string"
+        if isinstance(self.type, inspect.StrType) and value == "" and self.type.min_length:
+            return f"{self.name} must not be empty"
         if isinstance(self.type, inspect.StrType) and self.type.max_length is not None:
             return f"{self.name} must be at most {self.type.max_length} characters"
         if isinstance(self.type, inspect.ListType):

@@ -127,6 +127,11 @@ async def test_a_fault_says_where_it_is(audit):
     assert "LINE 2: FROM audit WHERE LIMIT 1" in text
 
 
+async def test_an_empty_statement_is_named_as_empty(audit):
+    assert await refused(await send(audit, "")) == (400, "sql must not be empty")
+    assert await runs(audit) == []
+
+
 async def test_each_run_is_a_row_with_its_text(audit):
     await ask(audit, "SELECT 1")
     await send(audit, "SELECT * FROM nothing")
