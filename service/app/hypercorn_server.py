@@ -457,16 +457,18 @@ async def serve(
 
     In that time no connection is accepted; at its end open connections are aborted.
     """
+    loop = asyncio.get_running_loop()
     served = wrap_app(cast("ASGIFramework", app), config.wsgi_max_body_size, "asgi")
     async with _lifespan(served, config) as state:
         context = WorkerContext(None)
         tasks = set[asyncio.Task[Any]]()
 
-        async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if (task := asyncio.current_task()) is not None:
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-            await Connection(config, reader, writer).run(served, context, state)
+        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # Not a coroutine: until its task begins, the end would not know of the connection.
+            connection = Connection(config, reader, writer)
+            task = loop.create_task(connection.run(served, context, state))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
         servers = [
             await asyncio.start_server(begin, backlog=config.backlog, sock=listener)
@@ -517,6 +519,7 @@ async def _end(
     for server in servers:
         server.close()
         await server.wait_closed()
+    await asyncio.sleep(0)  # a connection that was just accepted is among the tasks from now on
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=max(LAST_S, ends_at - time.monotonic()))
         for task in late:
