@@ -154,15 +154,19 @@ def _gitlab_candidates(path: str, ref: str) -> list[str]:
 
 
 # https://docs.github.com/en/actions/reference/workflows-and-actions/events-that-trigger-workflows
+# Without `workflow_call`: jobs of a called workflow have the event of the calling one. With
+# `dynamic`, the event of GitHub's own workflows: https://github.com/github/codeql-action/pull/1238
 _GITHUB_EVENTS: Final = """
 branch_protection_rule check_run check_suite create delete deployment deployment_status discussion
 discussion_comment dynamic fork gollum image_version issue_comment issues label merge_group
-milestone page_build public pull_request pull_request_comment pull_request_review
-pull_request_review_comment pull_request_target push registry_package release repository_dispatch
-schedule status watch workflow_call workflow_dispatch workflow_run
+milestone page_build public pull_request pull_request_review pull_request_review_comment
+pull_request_target push registry_package release repository_dispatch schedule status watch
+workflow_dispatch workflow_run
 """
 
 # https://docs.gitlab.com/ci/jobs/job_rules/#ci_pipeline_source-predefined-variable
+# Three of them are documented as sources of jobs only, which are their pipeline's except for jobs
+# that a policy adds: https://docs.gitlab.com/ci/jobs/#available-job-sources
 _GITLAB_EVENTS: Final = """
 api chat container_registry_push duo_workflow external external_pull_request_event
 merge_request_event ondemand_dast_scan ondemand_dast_validation parent_pipeline pipeline
