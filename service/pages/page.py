@@ -54,6 +54,8 @@ Form = MultiDict[str, str]
 View = Mapping[str, object]
 Fields = Callable[[Form], dict[str, Any]]
 """Makes what an action receives of a form whose fields are not those of its model."""
+Check = Callable[[Call[DashboardServices], Form], None]
+"""Raises what is to be said of a form before its action runs."""
 Load = Callable[..., Awaitable[View | ResponseReturnValue]]
 """Makes a page of its call, its parsed query if it takes one, and the variables of its path.
 
@@ -285,12 +287,13 @@ class Page:
         then: "Page | None" = None,
         at: Callable[[_Answer, Form], Mapping[str, str]] | None = None,
         gone: "Page | None" = None,
+        check: Check | None = None,
     ) -> None:
         """Send a form to `path`: run `action` with its fields, then confirm what was `done`.
 
         That is a code, for the page `then` (by default this one), where `at` says: the variables of
         its path and its parameters. Errors of no field are shown at `field`. What is not found is
-        said on the page `gone` (by default this one).
+        said on the page `gone` (by default this one). What `check` raises is said before it runs.
         """
 
         async def confirm(
@@ -303,7 +306,7 @@ class Page:
             place = {} if at is None else at(answer, form)
             return redirect((then or self)._address(call, code, self, variables, place), 303)
 
-        self._add(path, name, action, confirm, field, fields, gone=gone)
+        self._add(path, name, action, confirm, field, fields, gone=gone, check=check)
 
     def secret_form(
         self,
@@ -341,6 +344,7 @@ class Page:
         fields: Fields | None,
         *,
         gone: "Page | None" = None,
+        check: Check | None = None,
         is_once: bool = False,
     ) -> None:
         """Send a form to `path`; see `form`."""
@@ -353,6 +357,8 @@ class Page:
             self._here()  # rejects what cannot be redirected back before anything is done
             before = partial(_consume, call.services.settings, form) if is_once else None
             try:
+                if check is not None:
+                    check(call, form)
                 answer = await action.run(call.caller, call.org, read(form), variables, before)
             except _SHOWN as refusal:
                 page = gone if gone is not None and isinstance(refusal, NotFound) else self

@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import undefer
 
 from service.access.roles import Capability
-from service.ci.issuers.issuers import Issuers
-from service.ci.providers import EVENTS, GITHUB_COM, id_form, ids_of, named_form
+from service.ci.issuers.issuers import Issuer, Issuers
+from service.ci.providers import CI_LABELS, EVENTS, GITHUB_COM, id_form, ids_of, named_form
 from service.ci.verifier.seen_claims import EVENT_NAME, KEPT_FOR, SeenClaims, values_since
 from service.core.text_rules import is_plain
 from service.core.threads import in_thread
@@ -42,6 +42,7 @@ NEAREST_MAX: Final = 4
 
 _WILDCARDS: Final = frozenset("*?")
 _OWNER_ID: Final = "repository_owner_id"
+_NO_EVENTS: Final = "Tokens of its issuer name no event: a binding with events matches none."
 
 
 class Kind(StrEnum):
@@ -121,10 +122,9 @@ def advice_on(
     found: dict[Kind, list[Advice]] = {kind: [] for kind in Kind}
     taken = {(each.issuer, each.sub_pattern, each.repository_id, each.team_id) for each in bindings}
     for binding in bindings:
-        issuer = issuers.get(binding.issuer)
-        events = EVENTS[issuer.provider] if issuer else ()
+        is_listed = len(found[Kind.NEVER_SENT]) < LISTED_MAX
         advice = [
-            _never_sent(binding, events, is_listed=len(found[Kind.NEVER_SENT]) < LISTED_MAX),
+            _never_sent(binding, issuers.get(binding.issuer), is_listed=is_listed),
             _id_form(binding, owners, taken),
             _looser(binding, now),
         ]
@@ -203,42 +203,58 @@ def _id_form(
     return _advice(kind, binding, text, body, replaces=False)
 
 
-def _never_sent(binding: Binding, events: Collection[str], *, is_listed: bool) -> Advice | None:
+def _never_sent(binding: Binding, issuer: Issuer | None, *, is_listed: bool) -> Advice | None:
     """For a binding whose subject or events no token can have."""
     if _WILDCARDS & set(binding.sub_pattern):
         text = "Its subject has a wildcard, but is compared exactly: no token has this one."
         return _advice(Kind.NEVER_SENT, binding, text, None, replaces=True)
-    unknown = [name for name in binding.event_names if events and name not in events]
-    if not unknown:
+    found = _events_never_sent(binding.event_names, issuer, NEAREST_MAX if is_listed else 0)
+    if found is None:
         return None
-    # Comparing names takes time, and what is not listed is only counted.
-    nearest = dict(_nearest(unknown[:NEAREST_MAX], events)) if is_listed else {}
-    meant = "".join(f"; {name} may mean {known}" for name, known in nearest.items())
-    names = [nearest.get(name, name) for name in binding.event_names]
-    body = {"event_names": [*dict.fromkeys(names)]} if len(nearest) == len(unknown) else None
-    text = f"No job is started by {', '.join(unknown)}{meant}."
+    text, meant = found
+    body = None if meant is None else {"event_names": meant}
     return _advice(Kind.NEVER_SENT, binding, text, body, replaces=True)
 
 
-def never_sent(sub_pattern: str, event_names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What no token of any provider has: the field, and a sentence for the person who typed it."""
+def never_sent(
+    sub_pattern: str, event_names: Sequence[str], issuer: Issuer | None
+) -> Iterator[tuple[str, str]]:
+    """What no token of `issuer` has: the field, and a sentence for the person who typed it."""
     if _WILDCARDS & set(sub_pattern):
         yield "sub_pattern", "A subject is compared exactly: no token has one with a wildcard."
-    known = {name for events in EVENTS.values() for name in events}
     # What is not valid at all is said by the create.
-    unknown = [name for name in event_names if name not in known and is_plain(name)]
-    nearest = dict(_nearest(unknown, known))
-    if unknown:
-        meant = ", ".join(
-            f"{name} ({nearest[name]}?)" if name in nearest else name for name in unknown
-        )
-        yield "event_names", f"No job is started by {meant}."
+    found = _events_never_sent([name for name in event_names if is_plain(name)], issuer)
+    if found is not None:
+        yield "event_names", found[0]
 
 
-def _nearest(names: Collection[str], events: Collection[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        for known in get_close_matches(name, events, n=1):
-            yield name, known
+def _events_never_sent(
+    names: Sequence[str], issuer: Issuer | None, compared_max: int = NEAREST_MAX
+) -> tuple[str, list[str] | None] | None:
+    """What is wrong with `names` if no token of `issuer` has some, and those that may be meant.
+
+    Comparing takes time: only the first `compared_max` unknown names are compared.
+    """
+    if issuer is None:
+        return None
+    if issuer.event_name_claim is None:
+        return (_NO_EVENTS, None) if names else None
+    known = EVENTS[issuer.provider]
+    unknown = [name for name in names if known and name not in known]
+    if not unknown:
+        return None
+    nearest = {
+        name: event
+        for name in unknown[:compared_max]
+        for event in get_close_matches(name, known, n=1)
+    }
+    listed = ", ".join(
+        f"{name} ({nearest[name]}?)" if name in nearest else name for name in unknown
+    )
+    meant = [*dict.fromkeys(nearest.get(name, name) for name in names)]
+    is_known = len(nearest) == len(unknown)
+    text = f"No {CI_LABELS[issuer.provider]} job is started by {listed}."
+    return text, meant if is_known else None
 
 
 def _looser(binding: Binding, now: datetime) -> Advice | None:

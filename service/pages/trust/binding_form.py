@@ -129,24 +129,31 @@ def _lines(text: str) -> list[str]:
 
 
 class NeverSent(Invalid):
-    """What was typed matches no token of any provider; the form can be sent all the same."""
+    """What was typed matches no token of its issuer; the form can be sent all the same."""
 
 
 def body_of(typed: Typed) -> dict[str, Any]:
-    """The API's body of a create for what was typed. An empty field is left out.
+    """The API's body of a create for what was typed. An empty field is left out."""
+    return {name: value for name, value in parse_typed(typed).items() if value}
 
-    Raises NeverSent for a typed form, unless it says that this is meant.
-    """
-    body = {name: value for name, value in parse_typed(typed).items() if value}
-    if not typed.get(MEANT):
-        faults = [
-            NeverSent(f"{text} Correct it, or send the form again if you mean it", field=name)
-            for name, text in never_sent(body.get("sub_pattern", ""), body.get("event_names", ()))
-        ]
-        if faults:
-            faults[0].further = faults[1:]
-            raise faults[0]
-    return body
+
+def warn(call: Call[DashboardServices], typed: Typed) -> None:
+    """Raise NeverSent if it applies, unless the form says that this is meant."""
+    if typed.get(MEANT):
+        return
+    body, issuers = body_of(typed), call.services.bindings.issuers
+    found = never_sent(
+        body.get("sub_pattern", ""),
+        body.get("event_names", ()),
+        issuers.get(body.get("issuer", "")),
+    )
+    faults = [
+        NeverSent(f"{text} Correct it, or send the form again if you mean it", field=name)
+        for name, text in found
+    ]
+    if faults:
+        faults[0].further = faults[1:]
+        raise faults[0]
 
 
 async def _find_typed_holder(call: Call[DashboardServices], typed: Typed) -> Binding | None:

@@ -17,6 +17,7 @@ from service.pages.trust.binding_form import (
     load_form,
     parse_typed,
     typed_of,
+    warn,
 )
 from service.pages.trust.binding_page import binding_page
 from service.pages.trust.explain_page import explain_form, explain_source, explained_page
@@ -65,6 +66,7 @@ new_page.form(
     create,
     "created",
     fields=body_of,
+    check=warn,
     then=binding_page,
     at=lambda created, _: {"binding_id": created.id},
 )

@@ -2,11 +2,12 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from service.store.tables import Binding, Origin
 from service.trust.advice import NEAREST_MAX
-from tests.conftest import START, bindings_path
+from tests.conftest import START, SettableClock, bindings_path, running_world
 from tests.service.pages.page import ORG, open_page
 from tests.service.trust.rejected.notes import rejection, remember
 
@@ -131,8 +132,8 @@ async def test_wildcards_and_unknown_events_are_named(world):
 
     assert found == {
         "Its subject has a wildcard, but is compared exactly: no token has this one.": None,
-        "No job is started by psuh; psuh may mean push.": {"event_names": ["push"]},
-        "No job is started by zzz.": None,
+        "No GitHub job is started by psuh (push?).": {"event_names": ["push"]},
+        "No GitHub job is started by zzz.": None,
     }
 
 
@@ -177,7 +178,7 @@ async def test_a_form_with_what_no_provider_sends_is_sent_twice(world):
     text = await warned.get_data(as_text=True)
     assert warned.status_code == 400
     assert "A subject is compared exactly: no token has one with a wildcard." in text
-    assert "No job is started by psuh (push?)." in text
+    assert "No GitHub job is started by psuh (push?)." in text
     assert await world.bindings() == []
 
     meant = await world.client.post(
@@ -185,6 +186,57 @@ async def test_a_form_with_what_no_provider_sends_is_sent_twice(world):
     )
     assert meant.status_code == 303
     assert len(await world.bindings()) == 1
+
+
+@pytest.fixture
+def every_issuer(settings, tmp_path):
+    """Accept all issuers of the file that is shipped."""
+    shipped = settings.issuers_file.read_text()
+    accepted = tmp_path / "issuers.toml"
+    accepted.write_text(shipped.replace("accepted = false", "accepted = true"))
+    return msgspec.structs.replace(settings, issuers_file=accepted)
+
+
+GITHUB = "https://token.actions.githubusercontent.com"
+GITLAB = "https://gitlab.com"
+CIRCLECI = "https://oidc.circleci.com/org/00000000-0000-0000-0000-000000000000"
+NO_EVENTS = "Tokens of its issuer name no event: a binding with events matches none."
+
+
+@pytest.mark.parametrize(
+    ("issuer", "event", "warning"),
+    [
+        (GITHUB, "merge_request_event", "No GitHub job is started by merge_request_event"),
+        (GITLAB, "pull_request", "No GitLab job is started by pull_request"),
+        (GITLAB, "merge_request_event", None),
+        (CIRCLECI, "push", NO_EVENTS),
+        (CIRCLECI, "", None),
+    ],
+)
+async def test_events_are_those_of_the_chosen_issuer(every_issuer, issuer, event, warning):
+    """The form warns, and so does the advice on a binding that was created all the same."""
+    async with running_world(every_issuer, SettableClock(START)) as world:
+        owner = world.session("owner")
+        headers = owner | {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
+        blank = await open_page(world, f"{ORG}/bindings/new", **owner)
+        typed = blank.forms[f"{ORG}/bindings/new"] | {
+            "issuer": issuer,
+            "sub_pattern": WITH_IDS,
+            "repository_id": "" if issuer == CIRCLECI else "5",
+            "event_names": event,
+            "origin": "org_admin",
+        }
+        answer = await world.client.post(f"{ORG}/bindings/new", form=typed, headers=headers)
+        if warning is None:
+            assert answer.status_code == 303
+            assert await advice_of(world) == []
+            return
+        assert answer.status_code == 400
+        assert warning in await answer.get_data(as_text=True)
+        form = typed | {"meant": "yes"}
+        await world.client.post(f"{ORG}/bindings/new", form=form, headers=headers)
+        (advice,) = await advice_of(world)
+        assert advice["text"].startswith(warning)
 
 
 @pytest.mark.parametrize("replaces", [False, True])
