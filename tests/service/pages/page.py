@@ -17,7 +17,12 @@ from tests.goldens.forms import form_of_button
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
-AUDIT_SCRIPTS = [f"/static/{name}.js" for name in ("times", "live", "histogram", "values", "rows")]
+SCRIPTS = ["/static/times.js", "/static/find.js"]
+"""Those of every page of an organisation."""
+AUDIT_SCRIPTS = [
+    *SCRIPTS,
+    *(f"/static/{name}.js" for name in ("live", "histogram", "values", "rows")),
+]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",

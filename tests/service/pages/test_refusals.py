@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from service.core.settings import Settings
 from tests.conftest import SettableClock, World, refused, running_world
-from tests.service.pages.page import AUDIT, OWN_PAGE, Page, open_page
+from tests.service.pages.page import AUDIT, OWN_PAGE, SCRIPTS, Page, open_page
 
 HTML = {"accept": OWN_PAGE["accept"]}
 
@@ -75,7 +75,7 @@ async def test_what_a_refusal_repeats_is_escaped(world):
 
     assert response.status_code == 400
     assert "<script>" in page.one("div", role="alert").text
-    assert page.scripts == ["/static/times.js"]
+    assert page.scripts == SCRIPTS
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", ""])

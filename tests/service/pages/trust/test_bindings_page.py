@@ -9,7 +9,7 @@ from sqlalchemy import event, update
 from service.store.tables import Binding
 from service.trust.bindings import listing
 from tests.conftest import grant
-from tests.service.pages.page import AUDIT, open_page, shown
+from tests.service.pages.page import AUDIT, SCRIPTS, open_page, shown
 from tests.service.pages.trust.pages import (
     BINDINGS,
     HOSTILE_SUB,
@@ -231,7 +231,7 @@ async def test_hostile_texts_are_texts(world):
     for path in (BINDINGS, f"{BINDINGS}/{gone}"):
         page = await see(world, path)
         assert not page.all("img")
-        assert page.scripts == ["/static/times.js"]
+        assert page.scripts == SCRIPTS
         assert HOSTILE_SUB in page.one("main").text
         # Without ids, which are random: what a template made of `{{7*7}}` is on the page nowhere.
         told = page.one("main").text.replace(HOSTILE_SUB, "")

@@ -18,7 +18,7 @@ from service.trust.explain.evaluation import RULE_NAMES
 from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS, PROJECT_NOT_FOUND
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, grant, running_world
 from tests.issuers.issuer import Issuer
-from tests.service.pages.page import OWN_PAGE, Page, send_form, shown
+from tests.service.pages.page import OWN_PAGE, SCRIPTS, Page, send_form, shown
 from tests.service.pages.trust.pages import BINDINGS, EXPLAIN, HOSTILE, NEW, SUB, see
 
 
@@ -241,7 +241,7 @@ async def test_hostile_claims_are_texts(world, issuer, claim):
     page = await explained(world, json.dumps(claims))
 
     assert not page.all("img")
-    assert page.scripts == ["/static/times.js"]
+    assert page.scripts == SCRIPTS
     if claim not in {"repository_owner", "exp"}:
         assert HOSTILE in page.one("main").text
 

@@ -8,7 +8,7 @@ from service.ci.verifier.codes import Detail, FailureCode
 from service.trust.rejected.rejected_api import LIMIT_DEFAULT
 from service.trust.rejected.subjects import KEPT_FOR, SUB_CHARS_MAX
 from tests.conftest import START, World, grant
-from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, open_page, shown
+from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, SCRIPTS, Page, open_page, shown
 from tests.service.pages.trust.pages import (
     BINDINGS,
     NEW,
@@ -241,7 +241,7 @@ async def test_hostile_claims_are_texts(world, name, is_verified):
     assert HOSTILE in page.one("main").text
     for one in pages:
         assert not one.all("img")
-        assert one.scripts == ["/static/times.js"]
+        assert one.scripts == SCRIPTS
 
 
 async def test_the_navigation_leads_there_for_those_who_may(world):
