@@ -348,8 +348,8 @@ def _check_releases(words: Sequence[ReadWord]) -> None:
 
 
 def _is_in(reading: Reading, raw: str) -> bool:
-    """Whether the values of `reading` are in the text as it was typed."""
-    return all(
+    """Whether the values of `reading` are the text as it was typed: an address has more in it."""
+    return "://" not in raw and all(
         name in _OWN_WORDS or parse_term(name, value).text in raw
         for name, values in reading.filters.items()
         for value in values

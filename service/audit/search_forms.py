@@ -51,8 +51,13 @@ _OTHER_TEXTS: Final = (
     (_OTHER_ID, "no filter takes ids such as {text}"),
     (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T\S*)?"), "write since:{text} or until:{text}"),
     (re.compile(r"[0-9a-fA-F.:]+/[0-9]{1,3}"), "no filter takes a range of addresses"),
+    (
+        re.compile(r"(?:https?://)?(?:[\w-]+\.)?circleci\.com/(?!.*[0-9a-f]{8}-)\S*"),
+        "rows name the workflows of CircleCI, not its projects or numbers: open the workflow, and"
+        " search for its address",
+    ),
 )
-"""What looks like the name of a package, and is something else that is no filter."""
+"""What looks like a name or an address that is searched for, and is no filter."""
 
 _MAIL: Final = re.compile(r"[^@\s/]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}")
 

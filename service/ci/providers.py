@@ -83,8 +83,11 @@ _GITLAB_PAGE: Final = re.compile(
     r"(?:/-/pipelines/(?P<run_id>[0-9]+)(?:/.*)?|/-/.*)?/?"
 )
 _CIRCLECI_PAGE: Final = re.compile(
-    r"(?:[\w-]+\.)?circleci\.com/(?:api/v2/)?pipelines?/(?P<run_id>[0-9a-f-]{36})(?:/.*)?"
+    r"[\w.-]*circleci[\w.-]*/(?:api/v2/)?"
+    r"(?:pipelines?|workflow|workflow-run|pipelines/(?:[^/]+/[^/]+/[^/]+/[0-9]+/)?workflows)"
+    r"/(?P<run_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:/.*)?"
 )
+"""The pages of a workflow and of its jobs, which have numbers that no claim has; and pipelines."""
 
 
 def named_form(subject: str) -> str:

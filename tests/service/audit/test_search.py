@@ -186,6 +186,9 @@ def test_the_id_of_a_row_asks_for_that_row():
         ("10.0.0.0/8", "range of addresses"),
         ("bob@acme.example", "no member has the address"),
         ("https://example.com/x", "no address of a package"),
+        ("https://app.circleci.com/pipelines/github/acme/app/482", "open the workflow"),
+        ("https://app.circleci.com/pipelines/gh/acme/app?branch=main", "open the workflow"),
+        ("https://circleci.com/gh/acme/app/77", "open the workflow"),
     ],
 )
 def test_what_is_not_understood_is_refused(text, part):
@@ -220,11 +223,42 @@ def test_what_may_mean_several_things_means_what_rows_have(text, parameters):
 
 @pytest.mark.parametrize(
     ("text", "is_as_typed"),
-    [("pyyaml 6.0.2", True), ("PyYAML", False), ("PyYAML==5.3.1", False), ("blocked", True)],
+    [
+        ("pyyaml 6.0.2", True),
+        ("PyYAML", False),
+        ("PyYAML==5.3.1", False),
+        ("blocked", True),
+        ("https://pypi.org/project/pyyaml/", False),
+    ],
 )
 def test_a_word_that_was_read_as_something_else_says_so(text, is_as_typed):
     (word,) = read_search(text, log=OLD).words
     assert (word.text, word.is_as_typed) == (text, is_as_typed)
+
+
+@given(
+    st.sampled_from(["gh", "github", "bb", "circleci"]),
+    st.from_regex(r"[A-Za-z0-9][\w.-]{0,20}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9][\w.-]{0,20}", fullmatch=True),
+    st.integers(1, 99_999),
+    st.uuids().map(str),
+    st.sampled_from(["", "/", "/jobs/39", "/jobs/39/parallel-runs/0/steps/0-101?x=1#L2"]),
+)
+def test_a_page_of_circleci_means_its_workflow(vcs, owner, name, number, workflow, end):
+    """The workflow is what tokens name; a job and a pipeline have numbers of their own there."""
+    project = f"https://app.circleci.com/pipelines/{vcs}/{owner}/{name}"
+    for page in (
+        f"{project}/{number}/workflows/{workflow}{end}",
+        f"https://app.circleci.com/pipelines/workflows/{workflow}{end}",
+        f"circleci.example.com/pipelines/{vcs}/{owner}/{name}/{number}/workflows/{workflow}{end}",
+        f"https://circleci.com/api/v2/workflow/{workflow}/job",
+        f"<https://circleci.com/workflow-run/{workflow}|the run>",
+    ):
+        (word,) = read_search(page).words
+        assert word.parameters == {"run_id": [workflow]}, page
+        assert word.is_as_typed is ("://" not in page)
+    with pytest.raises(InvalidQuery, match="open the workflow"):
+        read_search(f"{project}/{number}")
 
 
 async def test_what_only_one_of_its_fields_has_is_found_there():

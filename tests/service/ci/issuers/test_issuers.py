@@ -94,7 +94,7 @@ def test_what_is_shipped_but_not_accepted_can_be_switched_on(tmp_path):
     assert gitlab.token_id_claim == "jti"
     assert not circleci.requires_repository_id
     assert circleci.event_name_claim is None
-    assert circleci.run_id_claim == "oidc.circleci.com/pipeline-id"
+    assert circleci.run_id_claim == "oidc.circleci.com/workflow-id"
 
 
 @pytest.mark.parametrize(
