@@ -429,6 +429,10 @@ class ReadWordEntry(Struct, kw_only=True):
         bool, Meta(description="False if the filters have something else than the text.")
     ]
     exact: Annotated[str, Meta(description="The search for a package with exactly this name.")]
+    all_versions: Annotated[
+        dict[str, list[str]] | None,
+        Meta(description="If it means a range of versions, the filters of all versions."),
+    ]
 
 
 class SearchReading(Answer):
@@ -456,7 +460,11 @@ async def reading(call: Call[AuditServices], query: SearchQuery) -> SearchReadin
     search = await read_search(call.services, call.org, call.caller, query.q)
     words = [
         ReadWordEntry(
-            text=word.text, filters=word.parameters, as_typed=word.is_as_typed, exact=word.exact
+            text=word.text,
+            filters=word.parameters,
+            as_typed=word.is_as_typed,
+            exact=word.exact,
+            all_versions=word.all_versions,
         )
         for word in search.words
     ]

@@ -20,11 +20,13 @@ class Reading:
     """The rows that meet all `filters`: parameters and values, in the syntax of `parse_query`.
 
     With `includes`, the one value of the filter `version` is a range: rows of the versions that
-    it includes are meant.
+    it includes, of a value of the filter `package`, are meant. `all_versions` are the filters
+    without the range, once `filters` have the versions of it that rows have.
     """
 
     filters: Mapping[str, FilterValues]
-    includes: Callable[[str], bool] | None = None
+    includes: Callable[[str, str], bool] | None = None
+    all_versions: Mapping[str, FilterValues] | None = None
 
     @property
     def identity(self) -> dict[str, FilterValues]:

@@ -64,7 +64,10 @@ SEARCH_CHARS_MAX: Final = 4 * 1024
 TIME_FIELDS: Final = ("last", *BOUND_PARAMETERS)
 
 LOOK_UPS_MAX: Final = 60
-"""How many queries the words of one search may cost; words beyond them are read as typed."""
+"""How many queries the words of one search may cost.
+
+Names beyond them are read as typed, and a range, of which that would find nothing, is refused.
+"""
 
 LOOK_UP_MAX_S: Final = 1.0
 _VALUES_MAX: Final = 500
@@ -97,11 +100,13 @@ class ReadWord:
     """A part of a search as it was typed, and the filters that it was read as.
 
     `is_as_typed` unless rows have something else than the text says: another spelling, say.
+    `all_versions` are the filters of all versions, if the text means a range of them.
     """
 
     text: str
     parameters: FilterTexts
     is_as_typed: bool = True
+    all_versions: FilterTexts | None = None
 
     @property
     def exact(self) -> str:
@@ -241,8 +246,13 @@ class SearchReader:
         both_forms = [await self._with_id_forms(each) for each in distinct(readings)]
         reading = await self._trimmed(await self._first_with_rows(both_forms))
         if not word.is_negated:
-            filters = {name: list(values) for name, values in reading.filters.items()}
-            return ReadWord(raw, filters, is_as_typed=_is_in(reading, raw))
+            whole = reading.identity if reading.includes else reading.all_versions
+            return ReadWord(
+                raw,
+                _texts(reading.filters),
+                is_as_typed=_is_in(reading, raw),
+                all_versions=None if whole is None else _texts(whole),
+            )
         if len(reading.filters) > 1:
             raise _cannot_be_excluded(word.text, reading)
         filters = {name: [f"!{each}" for each in v] for name, v in reading.filters.items()}
@@ -265,15 +275,29 @@ class SearchReader:
         return readings[0]
 
     async def _in_range(self, reading: Reading) -> Reading | None:
-        """`reading` with the versions that rows have of its range; None if they have none."""
-        includes = reading.includes
-        versions = await self.rows.values(VERSION, reading.identity)
-        among = tuple(literal(v) for v in versions if includes is not None and includes(v))
-        if not among:
+        """`reading` with the versions that rows have of its range; None if they have none.
+
+        Without versions if another one of several packages has one that is not in the range:
+        filters would find its rows, too.
+        """
+        identity, includes = reading.identity, reading.includes
+        included, others = dict[tuple[str, str], None](), set[tuple[str, str]]()
+        for package in identity["package"]:
+            of_package = {**identity, "package": (package,)}
+            for version in await self.rows.values(VERSION, of_package):
+                if includes is not None and includes(package, version):
+                    included[package, version] = None
+                else:
+                    others.add((package, version))
+        if not included:
             return None
-        if len(among) > VALUES_MAX // 2:
+        packages, versions = (tuple(dict.fromkeys(each)) for each in zip(*included, strict=True))
+        filters = {**identity, "package": packages}
+        if any((package, version) in others for package in packages for version in versions):
+            return Reading(filters)
+        if len(versions) > VALUES_MAX // 2:
             raise _invalid("rows have too many versions of this range: search for one of them")
-        return Reading({**reading.identity, VERSION: among})
+        return Reading({**filters, VERSION: tuple(map(literal, versions))}, all_versions=identity)
 
     async def _trimmed(self, reading: Reading) -> Reading:
         """`reading` without the alternatives among its subjects that no row has, if others do."""
@@ -361,6 +385,10 @@ def _cannot_be_excluded(text: str, reading: Reading) -> InvalidQuery:
         f"-{name}:{value}" for name, values in reading.filters.items() for value in values
     )
     return _invalid(f"{text[:64]} cannot be excluded: exclude one of its filters, with {ways}")
+
+
+def _texts(filters: Mapping[str, FilterValues]) -> FilterTexts:
+    return {name: list(values) for name, values in filters.items()}
 
 
 def _grouped(filters: Sequence[Filter]) -> FilterTexts:
@@ -478,9 +506,9 @@ class _RowsOfLog:
         return bool((await log.page(query, 1, time_max_s=LOOK_UP_MAX_S)).num_rows)
 
     async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
-        """The most frequent values of the filter `name` in these rows."""
+        """The most frequent values of the filter `name` in these rows. Raises InvalidQuery."""
         if (log := await self._log()) is None:
-            return []
+            raise _invalid("the search has too many ranges and repositories: search for fewer")
         column = FILTER_COLUMNS[name]
         query = parse_query(filters)
         values = await log.values(query, column, _VALUES_MAX, LOOK_UP_MAX_S)

@@ -158,10 +158,15 @@ async def _tell_reading(client: Client, slug: str, parameters: RowParameters) ->
     read = await client.get(_path(slug, "reading"), {"q": parameters["q"]})
     for word in read["words"]:
         if not word["as_typed"]:
-            filters = word["filters"].items()
-            meaning = ", ".join(f"{name} {' or '.join(values)}" for name, values in filters)
-            line = f"{word['text']} was read as {meaning}; exactly this text: {word['exact']}"
+            line = f"{word['text']} was read as {_meaning(word['filters'])}"
+            if word["all_versions"]:
+                line += f"; all versions: {_meaning(word['all_versions'])}"
+            line += f"; exactly this text: {word['exact']}"
             click.echo(f"countersign: {printable(line)}", err=True)
+
+
+def _meaning(filters: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{name} {' or '.join(values)}" for name, values in filters.items())
 
 
 async def _tell_unknown(client: Client, slug: str, parameters: RowParameters) -> None:

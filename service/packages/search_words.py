@@ -224,13 +224,13 @@ def _rows_of(ecosystems: Collection[Ecosystem]) -> Iterator[dict[str, FilterValu
 
 def _versions(
     ecosystems: Collection[Ecosystem], text: str | None
-) -> list[tuple[str | None, Callable[[str], bool] | None]]:
+) -> list[tuple[str | None, Callable[[str, str], bool] | None]]:
     """The spellings of a version; after them, the ranges that the text is in an ecosystem."""
     if text is None or text in _TAGS:
         return [(None, None)]
     plain = text.strip().lstrip("= ") if "," not in text else text.strip()
     spellings: list[str] = []
-    ranges: list[tuple[str | None, Callable[[str], bool] | None]] = []
+    ranges: list[tuple[str | None, Callable[[str, str], bool] | None]] = []
     for ecosystem in filter(ecosystems.__contains__, _ALL):
         try:
             spellings += ECOSYSTEMS[ecosystem].notation.versions(plain)
@@ -244,7 +244,7 @@ def _versions(
     return [*exact, *ranges] or [(plain, None)]
 
 
-def _is_in(ecosystem: Ecosystem, found: VersionRange, text: str) -> bool:
+def _is_in(ecosystem: Ecosystem, found: VersionRange, _: str, text: str) -> bool:
     try:
         return found.contains(parse_version(ecosystem, text))
     except InvalidVersion:

@@ -121,11 +121,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """A part of the search, the chips of what it was read as, and the link to exactly its text."""
+    """A part of the search, the chips of what it was read as, and links to what else it may mean.
+
+    `exact` are rows of exactly its text, `all_versions` also of versions that it does not mean.
+    """
 
     text: str
     chips: list[Chip]
     exact: str
+    all_versions: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +277,8 @@ async def _readings(
         ReadText(
             word.text,
             list(value_chips(state, word.parameters, names)),
-            state.instead(word.parameters, "package", word.text).href,
+            state.instead(word.parameters, {"package": [literal(word.text)]}).href,
+            state.instead(word.parameters, word.all_versions).href if word.all_versions else None,
         )
         for word in search.words
         if not word.is_as_typed

@@ -1,7 +1,7 @@
 """The audit page's state, which is entirely in its URL, so that links reproduce the page."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -212,14 +212,16 @@ class PageState:
         return self._one(SEARCHED)
 
     def instead(
-        self, parameters: Mapping[str, Iterable[str]], name: str, value: str
+        self, parameters: Mapping[str, Iterable[str]], others: Mapping[str, Sequence[str]]
     ) -> "PageState":
-        """These rows with exactly `value` in the filter `name`, in place of `parameters`."""
-        state = self
-        for filter_name, values in parameters.items():
+        """These rows with the filters `others` in place of `parameters`."""
+        state = self._but(*_PLACE)
+        for name, values in parameters.items():
             for each in values:
-                state = state.removing(filter_name, each)
-        return state._but(*_PLACE)._with(name, (*state.parameters.get(name, ()), literal(value)))
+                state = state.removing(name, each)
+        for name, values in others.items():
+            state = state._with(name, (*state.parameters.get(name, ()), *values))
+        return state
 
     def searched(
         self, parameters: Mapping[str, Iterable[str]], text: str | None = None

@@ -136,6 +136,12 @@ class Advisory:
             frozenset(spec.digests),
         )
 
+    @property
+    def is_on_all_versions(self) -> bool:
+        """Whether it affects each version; also if it says nothing of versions, but of files."""
+        has_versions = self.ranges or self.versions.intervals or self.versions.unreadable
+        return not has_versions or (FIRST, LAST) in self.intervals()
+
     def intervals(self) -> Iterator[Interval]:
         """The affected versions."""
         yield from self.versions.intervals

@@ -69,7 +69,13 @@ _ADVISORIES: Final = (
 
 
 _NAMED: Final = (
-    select(AdvisoryName.ecosystem, AdvisoryName.package)
+    select(
+        AdvisoryEntry.ecosystem,
+        AdvisoryEntry.package,
+        AdvisoryEntry.advisory_id,
+        AdvisoryEntry.spec,
+    )
+    .select_from(AdvisoryName)
     .join(
         AdvisoryEntry,
         and_(
@@ -80,7 +86,7 @@ _NAMED: Final = (
         ),
     )
     .distinct()
-    .order_by(AdvisoryName.ecosystem, AdvisoryName.package)
+    .order_by(AdvisoryEntry.ecosystem, AdvisoryEntry.package, AdvisoryEntry.advisory_id)
 )
 
 
@@ -129,12 +135,15 @@ def decode_advisories(ecosystem: Ecosystem, stored: Sequence[tuple[str, bytes]])
     return [Advisory.of(ecosystem, advisory_id, _SPEC.decode(spec)) for advisory_id, spec in stored]
 
 
-async def list_packages_named(
+async def list_advisories_named(
     session: AsyncSession, names: Sequence[str], limit: int
-) -> list[tuple[str, str]]:
-    """The packages, each after its ecosystem, that advisories in force with these names affect."""
+) -> dict[tuple[Ecosystem, str], list[tuple[str, bytes]]]:
+    """The stored advisories in force with these names, by ecosystem and package."""
     rows = await session.execute(_NAMED.where(AdvisoryName.name.in_(names)).limit(limit))
-    return [(ecosystem, package) for ecosystem, package in rows]
+    named: dict[tuple[Ecosystem, str], list[tuple[str, bytes]]] = {}
+    for ecosystem, package, advisory_id, spec in rows:
+        named.setdefault((Ecosystem(ecosystem), package), []).append((advisory_id, spec))
+    return named
 
 
 async def find_revision(

@@ -1,16 +1,24 @@
 """Ids of advisories and of the policy's rules in the search of the audit log."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.filters import InvalidQuery, literal
 from service.access.roles import Capability
 from service.audit.readings import VERSION, Reading, Searcher
-from service.packages.ecosystem import InvalidVersion
+from service.core.threads import in_thread
+from service.packages.ecosystem import ComparableVersion, InvalidVersion
+from service.packages.policy.advisories import PackageAdvisories
 from service.packages.policy.document import decode_document
 from service.packages.policy.model import ReleaseRule
-from service.packages.policy.repository import find_revision, list_packages_named
+from service.packages.policy.repository import (
+    decode_advisories,
+    find_revision,
+    list_advisories_named,
+)
 from service.packages.versions import parse_range, parse_version
 from service.store.store import Store
 
@@ -21,7 +29,12 @@ _DATABASES: Final = frozenset({"GHSA", "CVE", "MAL", "PYSEC", "OSV", "SNYK", "RU
 """Their ids name no package, whichever rows there are."""
 
 PACKAGES_MAX: Final = 50
-"""How many packages of an advisory become filters."""
+"""How many packages of an advisory become filters: each costs a query."""
+_ADVISORIES_MAX: Final = 4 * PACKAGES_MAX
+"""How many records of one name are read: several may have the same alias."""
+
+_Affected = Mapping[str, Sequence[tuple[Ecosystem, PackageAdvisories | None]]]
+"""The advisories on each package, by its filter; None for one that affects all versions."""
 
 _RULE: Final = re.compile(r"[^\s\"\\]{3,200}")
 
@@ -63,19 +76,48 @@ def _spellings(advisory_id: str) -> list[str]:
 
 
 async def _of_advisories(store: Store, names: Sequence[str]) -> list[Reading]:
-    """All releases of the packages that imported advisories with these ids or aliases are about."""
+    """The releases that imported advisories with these ids or aliases affect."""
     async with store.read() as session:
-        packages = await list_packages_named(session, names, PACKAGES_MAX + 1)
-    if len(packages) > PACKAGES_MAX:
+        stored = await list_advisories_named(session, names, _ADVISORIES_MAX)
+    if len(stored) > PACKAGES_MAX:
         raise InvalidQuery(
             f"{names[0]} is about more than {PACKAGES_MAX} packages: search for one of them",
             field="q",
         )
-    if not packages:
+    if not stored:
         return []
-    ecosystems = dict.fromkeys(ecosystem for ecosystem, _ in packages)
-    named = dict.fromkeys(literal(package) for _, package in packages)
-    return [Reading({"ecosystem": tuple(ecosystems), "package": tuple(named)})]
+    affected = await in_thread(_compiled, stored)
+    ecosystems = dict.fromkeys(str(ecosystem) for ecosystem, _ in stored)
+    filters = {"ecosystem": tuple(ecosystems), "package": tuple(affected)}
+    if all(each is None for advisories in affected.values() for _, each in advisories):
+        return [Reading(filters)]
+    version = literal(f"affected by {names[0]}")
+    return [Reading(filters | {VERSION: (version,)}, partial(_is_affected, affected))]
+
+
+def _compiled(stored: Mapping[tuple[Ecosystem, str], Sequence[tuple[str, bytes]]]) -> _Affected:
+    affected: dict[str, list[tuple[Ecosystem, PackageAdvisories | None]]] = {}
+    for (ecosystem, package), specs in stored.items():
+        advisories = decode_advisories(ecosystem, specs)
+        is_on_all = any(each.is_on_all_versions for each in advisories)
+        on_package = None if is_on_all else PackageAdvisories(advisories)
+        affected.setdefault(literal(package), []).append((ecosystem, on_package))
+    return affected
+
+
+def _is_affected(affected: _Affected, package: str, text: str) -> bool:
+    return any(
+        advisories is None
+        or advisories.first(text, _version(ecosystem, text), frozenset()) is not None
+        for ecosystem, advisories in affected[package]
+    )
+
+
+def _version(ecosystem: Ecosystem, text: str) -> ComparableVersion | None:
+    try:
+        return parse_version(ecosystem, text)
+    except InvalidVersion:
+        return None
 
 
 async def _of_rules(searcher: Searcher, ids: Sequence[str]) -> list[Reading]:
@@ -107,11 +149,8 @@ def _of_rule(rule: ReleaseRule) -> Iterable[Reading]:
         return
     ranges = [parse_range(ecosystem, text) for text in rule.texts]
 
-    def includes(text: str) -> bool:
-        try:
-            version = parse_version(ecosystem, text)
-        except InvalidVersion:
-            return False
-        return any(each.contains(version) for each in ranges)
+    def includes(_: str, text: str) -> bool:
+        version = _version(ecosystem, text)
+        return version is not None and any(each.contains(version) for each in ranges)
 
     yield Reading(filters | {VERSION: (literal(" || ".join(rule.texts)),)}, includes)

@@ -222,6 +222,35 @@ def test_what_may_mean_several_things_means_what_rows_have(text, parameters):
 
 
 @pytest.mark.parametrize(
+    ("affected", "filters"),
+    [
+        ({"pyyaml": "5.3.1", "requests": "2.0"}, {"package": ["pyyaml"], "version": ["5.3.1"]}),
+        (
+            {"pyyaml": "5.3.1 6.0.2", "JSONStream": "1.3.5"},
+            {"package": ["JSONStream", "pyyaml"], "version": ["1.3.5", "5.3.1", "6.0.2"]},
+        ),
+        ({"jsonstream": "1.0.3", "more": "2.0.0"}, {"package": ["jsonstream", "more"]}),
+        ({"more": "9"}, {"package": ["more"], "version": ["affected by X"]}),
+    ],
+)
+async def test_versions_of_several_packages_are_filters_if_these_mean_the_same(affected, filters):
+    """Filters find each of the versions of each package: others, too, if one of these has it."""
+    log = Log({**OLD.packages, "more": ["1.0.3", "2.0.0"], "JSONStream": ["1.3.5", "2.0.0"]})
+    reading = Reading(
+        {"package": tuple(sorted(affected)), "version": ("affected by X",)},
+        lambda package, version: version in affected[package].split(" "),
+    )
+
+    async def advisory(_: str) -> list[Reading]:
+        return [reading]
+
+    (word,) = (await SearchReader(People({}), advisory, log).search("X-1")).words
+
+    assert word.parameters == filters
+    assert word.all_versions == ({"package": sorted(affected)} if "version" in filters else None)
+
+
+@pytest.mark.parametrize(
     ("text", "is_as_typed"),
     [
         ("pyyaml 6.0.2", True),

@@ -11,6 +11,8 @@ from service.audit.unknown_values import SIMILAR_CHARS_MAX
 from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.test_blocklist import load
 
 
 @pytest.fixture(autouse=True)
@@ -102,12 +104,14 @@ async def test_a_search_says_what_it_was_read_as(rows):
                 "filters": {"package": ["event-stream"], "version": ["3.3.6"]},
                 "as_typed": False,
                 "exact": 'package:"Event-Stream@v3.3.6"',
+                "all_versions": None,
             },
             {
                 "text": "-blocked",
                 "filters": {"decision": ["!BLOCKED"]},
                 "as_typed": True,
                 "exact": 'package:"-blocked"',
+                "all_versions": None,
             },
         ],
     }
@@ -251,3 +255,36 @@ async def test_what_is_past_retention_is_in_no_group(rows):
     answer = await (await rows.get("/groups", by="package")).get_json()
 
     assert "bygone" not in {group["values"]["package"] for group in answer["groups"]}
+
+
+async def test_an_advisory_finds_rows_of_the_versions_that_it_affects(audit):
+    """All versions are the other choice, and that no row has an affected one is said."""
+    fixed = {"type": "SEMVER", "events": [{"introduced": "0"}, {"fixed": "1.3.0"}]}
+    records = [
+        osv_record("GHSA-aaaa-aaaa-aaaa", "left-pad", ranges=[fixed]),
+        osv_record("GHSA-bbbb-bbbb-bbbb", "left-pad", ranges=[], versions=["9.9.9"]),
+    ]
+    await load(audit.services.store, osv_zip(records), ["*"])
+    await audit.accept(
+        [sample_row(START, package_name="left-pad", version=v) for v in ("1.1.0", "1.2.0", "1.3.0")]
+    )
+
+    page = await audit.page(q="GHSA-aaaa-aaaa-aaaa")
+    (word,) = (await (await audit.get("/reading", q="GHSA-aaaa-aaaa-aaaa")).get_json())["words"]
+    response = await audit.get("/unknown-values", q="GHSA-bbbb-bbbb-bbbb")
+
+    assert {entry["version"] for entry in page["entries"]} == {"1.1.0", "1.2.0"}
+    assert word["all_versions"] == {"ecosystem": ["npm"], "package": ["left-pad"]}
+    assert len((await audit.page(**word["all_versions"]))["entries"]) == 3
+    (unknown,) = (await response.get_json())["unknown"]
+    assert unknown["value"] == "affected by GHSA-bbbb-bbbb-bbbb"
+    assert (await audit.page(q="GHSA-bbbb-bbbb-bbbb"))["entries"] == []
+
+
+async def test_a_range_that_cannot_be_looked_up_is_refused(rows):
+    """To read it as typed would find no row, which would be believed."""
+    text = " ".join(f"left-pad>={number}" for number in range(LOOK_UPS_MAX + 1))
+    assert await refused(await rows.get("/reading", q=text)) == (
+        400,
+        "the search has too many ranges and repositories: search for fewer",
+    )

@@ -82,7 +82,7 @@ def test_a_range_includes_what_pip_would_install(
     assert ranges
     includes = ranges[-1].includes
     assert includes is not None
-    assert includes(version) == specifiers.contains(version, prereleases=True)
+    assert includes(name, version) == specifiers.contains(version, prereleases=True)
 
 
 @given(st.sampled_from(Ecosystem), _PYPI_NAMES, _NPM_NAMES, _PYPI_VERSIONS)

@@ -523,6 +523,21 @@ async def test_a_reading_is_shown_above_the_rows_and_can_be_taken_back(world):
     assert query_of(exact.attributes["href"]) == {"package": ["Left-Pad@v1.3.0"]}
 
 
+async def test_a_range_is_shown_as_its_versions_and_as_all_of_them(world):
+    for version in ("1.2.0", "1.3.0", "2.0.0"):
+        await add_install(world, package_name="left-pad", version=version)
+    sent = await world.client.get(
+        f"{AUDIT}?q=left-pad@^1.2.0 blocked allowed",
+        headers=world.session("auditor"),
+        follow_redirects=True,
+    )
+    page = Page(await sent.get_data(as_text=True))
+
+    assert len(page.row_ids) == 2
+    whole = query_of(page.link("Show all versions"))
+    assert whole == {"decision": ["BLOCKED", "ALLOWED"], "package": ["left-pad"]}
+
+
 @pytest.mark.parametrize("searched", ["Left-Pad", "x" * 9_000, "pakage:x", HOSTILE])
 async def test_a_reading_that_is_not_what_the_filters_say_is_not_shown(world, searched):
     """Anyone can write an address."""

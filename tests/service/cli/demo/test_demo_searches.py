@@ -113,3 +113,16 @@ async def test_the_command_finds_the_same(
     assert answer.data["entries"] == await _page(demo, text)
     assert bool(answer.data["entries"]) is not bool(nearest)
     assert not nearest or f"the nearest is {nearest}" in capsys.readouterr().err
+
+
+async def test_the_command_names_the_search_for_all_versions(
+    demo: Demo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Client.of_data_dir(demo.services, cli_caller("org_operator")) as client:
+        await audit_query(
+            client, DEMO_ORG, "PyYAML<6", explain=False, is_followed=False, limit=1, cursor=None
+        )
+
+    assert (
+        "PyYAML<6 was read as package pyyaml, version 5.3.1; all versions: package pyyaml; exactly"
+    ) in capsys.readouterr().err

@@ -5,13 +5,13 @@ import pytest
 from analytics.model.filters import InvalidQuery
 from analytics.model.rows import VerdictSource
 from service.access.callers import ApiKeyPrincipal, RequestOrigin, cli_caller
-from service.audit.readings import Searcher
+from service.audit.readings import Reading, Searcher
 from service.packages.policy.document import parse_policy
 from service.packages.policy.repository import set_policy
 from service.packages.policy.search_ids import PACKAGES_MAX, read_advisory, read_rule
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World
-from tests.service.packages.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.osv_files import EVERYTHING, osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist import load
 
 CVE = osv_record("GHSA-mh6f-8j2x-4483", "event-stream", aliases=["CVE-2018-16487", 7, "a b"])
@@ -44,6 +44,64 @@ async def test_an_imported_advisory_is_read_as_its_packages(world: World, text: 
     (reading,) = await read_advisory(searcher(world), text)
 
     assert reading.filters == {"ecosystem": ("npm",), "package": ("event-stream",)}
+
+
+def _affected(reading: Reading, package: str, *versions: str) -> list[str]:
+    assert reading.includes is not None
+    return [each for each in versions if reading.includes(package, each)]
+
+
+async def test_an_advisory_means_the_versions_that_it_affects(world: World) -> None:
+    """A version that cannot be read cannot be shown to lie outside a range."""
+    events = [{"introduced": "3.3.0"}, {"fixed": "3.3.7"}]
+    record = osv_record(
+        "GHSA-mh6f-8j2x-4483",
+        "event-stream",
+        ranges=[{"type": "SEMVER", "events": events}],
+        versions=["4.0.0-rc.1"],
+        aliases=["CVE-2018-16487"],
+    )
+    await load(world.services.store, osv_zip([record]), ["*"])
+
+    (reading,) = await read_advisory(searcher(world), "cve-2018-16487")
+
+    assert reading.filters["version"] == ("affected by cve-2018-16487",)
+    assert reading.identity == {"ecosystem": ("npm",), "package": ("event-stream",)}
+    versions = ("3.2.9", "3.3.0", "3.3.6", "3.3.7", "4.0.0-rc.1", "latest")
+    affected = _affected(reading, "event-stream", *versions)
+    assert affected == ["3.3.0", "3.3.6", "4.0.0-rc.1", "latest"]
+
+
+async def test_advisories_with_the_same_alias_are_read_together(world: World) -> None:
+    """As GHSA and PYSEC have it: each is about its package, in the versions of its ecosystem."""
+    records = [
+        osv_record(f"{database}-2026-1", name, ecosystem, versions=versions, ranges=ranges)
+        | {"aliases": ["CVE-2026-1000"]}
+        for database, name, ecosystem, versions, ranges in (
+            ("GO", "both", "npm", ["1.0.0"], []),
+            ("PYSEC", "both", "PyPI", ["2.0"], []),
+            ("PYSEC-B", "both", "PyPI", ["3.0"], []),
+            ("MAL", "evil", "npm", [], EVERYTHING),
+        )
+    ]
+    await load(world.services.store, osv_zip(records), ["*"])
+
+    (reading,) = await read_advisory(searcher(world), "CVE-2026-1000")
+
+    versions = ("1.0.0", "1.0", "2", "3.0.0", "4.0.0")
+    assert _affected(reading, "both", *versions) == ["1.0.0", "2", "3.0.0"]
+    assert _affected(reading, "evil", *versions) == [*versions]
+
+
+async def test_an_advisory_on_files_alone_means_all_versions(world: World) -> None:
+    digest = {"package_integrity": [{"sha256": "ab" * 32}]}
+    record = osv_record("MAL-2026-2", ranges=[])
+    record["affected"][0]["database_specific"] = digest
+    await load(world.services.store, osv_zip([record]), ["*"])
+
+    (reading,) = await read_advisory(searcher(world), "MAL-2026-2")
+
+    assert reading.filters == {"ecosystem": ("npm",), "package": ("evil",)}
 
 
 async def test_only_the_list_in_force_is_asked(world: World) -> None:
@@ -100,7 +158,8 @@ async def test_a_rule_is_read_as_the_releases_that_it_denies(world: World) -> No
 
     assert old.identity == {"ecosystem": ("npm",), "package": ("left-pad",)}
     assert old.includes is not None
-    assert [old.includes(each) for each in ("1.2.9", "1.3.0", "no version")] == [True, False, False]
+    versions = ("1.2.9", "1.3.0", "no version")
+    assert [old.includes("left-pad", each) for each in versions] == [True, False, False]
     assert evil.filters == {"ecosystem": ("npm",), "package": ("@evil/*",)}
     assert await read_rule(searcher(world), "left-pad") == []
     assert await read_rule(searcher(world, world.other), "old-pads") == []
