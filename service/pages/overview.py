@@ -50,6 +50,7 @@ from service.pages.summary_panel import (
 from service.store.organisations import get_org_by_id, list_live_keys
 from service.trust.bindings.repository import count_by_state
 from service.trust.rejected.rows import count_rejected
+from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, LISTED_FOR
 from service.web.dependencies import group_of, receives
 from service.web.endpoint import Call
 from service.web.templates import render_template
@@ -62,7 +63,7 @@ def change(rows: int, before: int | None) -> str:
     """By how much `rows` are more than `before`; empty if that is not known."""
     if before is None or rows == before == 0:
         return ""
-    return f"{100 * (rows - before) / before:+.0f} %" if before else "new"
+    return f"{100 * (rows - before) / before:+.0f} %" if before else f"+{rows:,}"
 
 
 for text_filter in (age, cut, format_label, grouped, initials, job_label, literal, pretty_json):
@@ -311,8 +312,9 @@ async def overview_page(call: Call[DashboardServices]) -> View:
     if may(caller, Capability.OIDC_READ, org):
         async with call.read() as session:
             bindings = await count_by_state(session, org.id)
-            rejected = await count_rejected(session, org.id, now - timedelta(days=DAYS))
-        trust = {"rejected": rejected}
+            trust = await count_rejected(
+                session, org.id, now - LISTED_FOR, now - 2 * LISTED_FOR, ENTRIES_PER_ORG_MAX
+            )
     since = format_us(midnight(utc_day(now - timedelta(days=DAYS))))
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)

@@ -20,7 +20,7 @@ from service.trust.rejected.rejected_api import (
     get_resolved,
     list_resolved,
 )
-from service.trust.rejected.subjects import KEPT_FOR
+from service.trust.rejected.subjects import LISTED_FOR
 from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_rejected", __name__, url_prefix="/admin/ui/orgs/<slug>/rejected")
@@ -55,7 +55,7 @@ class RejectedView:
     unverified: list[ShownRejection]
 
     listed_max = LIMIT_DEFAULT
-    kept_days = KEPT_FOR.days
+    kept_days = LISTED_FOR.days
 
 
 @Page(blueprint, "", "rejected.html", needs=Capability.OIDC_READ)

@@ -38,7 +38,7 @@ from service.trust.explain.explanation import Explanation
 from service.trust.explain.proposals import Proposal, proposal_for
 from service.trust.refusals import REJECTED_NOT_FOUND
 from service.trust.rejected.rows import find_rejected, rejected_since
-from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR, is_cut
+from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, LISTED_FOR, is_cut
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, InstantOrDate, PageCursor, Request, TimestampMs
@@ -93,7 +93,7 @@ async def list_resolved(
 
     Expired rows are left out even if they are not deleted yet. Raises INVALID_CURSOR.
     """
-    floor = services.clock() - KEPT_FOR
+    floor = services.clock() - LISTED_FOR
     statement = rejected_since(
         tenant_id,
         floor if matching.since is None else max(matching.since, floor),
@@ -115,7 +115,7 @@ async def get_resolved(
 ) -> ResolvedSubject:
     """The organisation's rejected subject with this digest. Raises REJECTED_NOT_FOUND."""
     async with store.read() as session:
-        row = await find_rejected(session, tenant_id, digest, since=now - KEPT_FOR)
+        row = await find_rejected(session, tenant_id, digest, since=now - LISTED_FOR)
         if row is None:
             raise REJECTED_NOT_FOUND
         (subject,) = await _resolved(session, tenant_id, [row], issuers)

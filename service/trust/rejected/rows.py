@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -132,10 +132,30 @@ def rejected_since(
     return query if code is None else query.where(RejectedSubject.code == code)
 
 
-async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime) -> int:
-    """How many of the organisation's subjects were rejected at `since` or later."""
-    count = select(func.count()).where(_lately(tenant_id, since))
-    return await session.scalar(count) or 0
+class RejectedCounts(NamedTuple):
+    """How many subjects were rejected in a time; and how many first in it, and as long before it.
+
+    `first_before` is None if there were so many that some are not kept.
+    """
+
+    rejected: int
+    first: int
+    first_before: int | None
+
+
+async def count_rejected(
+    session: AsyncSession, tenant_id: str, since: datetime, before: datetime, kept_max: int
+) -> RejectedCounts:
+    """Those of the organisation from `since` on, and first ones from `before` until then."""
+    first_at = RejectedSubject.first_at
+    counts = select(
+        func.count(),
+        func.count().filter(RejectedSubject.last_at >= since),
+        func.count().filter(first_at >= since),
+        func.count().filter(first_at >= before, first_at < since),
+    ).where(RejectedSubject.tenant_id == tenant_id)
+    kept, rejected, first, first_before = (await session.execute(counts)).one()
+    return RejectedCounts(rejected, first, first_before if kept < kept_max else None)
 
 
 async def find_rejected(

@@ -25,7 +25,9 @@ PENDING_PER_ORG_MAX: Final = 200
 PENDING_MAX: Final = 2_000
 """Distinct rejections of all organisations waiting to be written."""
 ENTRIES_PER_ORG_MAX: Final = 1_000
-KEPT_FOR: Final = timedelta(days=30)
+LISTED_FOR: Final = timedelta(days=30)
+KEPT_FOR: Final = 2 * LISTED_FOR
+"""After the last rejection; twice as long as they are listed, to compare two such times."""
 
 _CUT: Final = "…"
 

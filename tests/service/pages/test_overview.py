@@ -121,7 +121,7 @@ async def test_movers_are_the_packages_that_changed_most_by_brute_force(world, m
     movers = [tuple(line[:3]) for line in shown if line[0] in changes and line[1].isdigit()]
 
     assert movers == [(name, *map(str, changes[name])) for name in expected[:7]]
-    assert "New packages1 brand-new: not installed in the 30 days before" in words(page)
+    assert "New or returning packages1 brand-new: not installed in the 30 days" in words(page)
 
 
 async def test_beyond_retention_nothing_is_compared(world):
@@ -133,6 +133,21 @@ async def test_beyond_retention_nothing_is_compared(world):
     page = await overview(world)
 
     assert " from " not in page.one("div", **{"class": "card trends"}).text
+
+
+async def test_rejected_jobs_are_compared_with_those_of_the_30_days_before(world, monkeypatch):
+    """A job that is rejected since long ago is none of the new ones."""
+    for name, days in (("old", (59, 1)), ("a", (59,)), ("b", (31,)), ("new", (29, 2)), ("x", (1,))):
+        for ago in days:
+            await reject(world, f"repo:acme/{name}:ref:refs/heads/main", 24 * ago)
+    rejected = "Rejected CI jobs3 in 30 days"
+
+    assert f"{rejected}, 2 of them new: -33 % from 3 in the 30 before" in words(
+        await overview(world)
+    )
+    monkeypatch.setattr("service.pages.overview.ENTRIES_PER_ORG_MAX", 5)
+    assert "in the 30 before" not in words(await overview(world))
+    assert rejected in words(await overview(world))
 
 
 async def test_who_installed_links_to_exactly_those_rows(world):

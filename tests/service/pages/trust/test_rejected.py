@@ -6,7 +6,7 @@ import pytest
 
 from service.ci.verifier.codes import Detail, FailureCode
 from service.trust.rejected.rejected_api import LIMIT_DEFAULT
-from service.trust.rejected.subjects import KEPT_FOR, SUB_CHARS_MAX
+from service.trust.rejected.subjects import LISTED_FOR, SUB_CHARS_MAX
 from tests.conftest import START, World, grant
 from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, SCRIPTS, Page, open_page, shown
 from tests.service.pages.trust.pages import (
@@ -209,7 +209,7 @@ async def test_another_organisations_digest_is_404(world):
 async def test_what_is_forgotten_drafts_nothing(world):
     await remember(world, rejection(world.acme.id))
     (row,) = await remembered(world)
-    world.clock.advance(seconds=KEPT_FOR.total_seconds() + 1)
+    world.clock.advance(seconds=LISTED_FOR.total_seconds() + 1)
     response = await world.client.get(f"{NEW}?from={row.digest}", headers=world.admin)
 
     assert response.status_code == 404
@@ -249,7 +249,8 @@ async def test_the_navigation_leads_there_for_those_who_may(world):
     auditor = await open_page(world)
     await remember(world, rejection(world.acme.id))
     overview = await see(world, ORG)
-    assert overview.link("Rejected CI jobs1 in 30 days, by subject") == REJECTED
+    rejected = "Rejected CI jobs1 in 30 days, 1 of them new: +1 from 0 in the 30 before"
+    assert overview.link(rejected) == REJECTED
     assert (await see(world, REJECTED)).link("Bindings") == BINDINGS
     assert (await see(world, BINDINGS)).link("Rejected") == REJECTED
     for below in (NEW, f"{BINDINGS}/{binding_id}"):

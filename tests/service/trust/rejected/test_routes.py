@@ -11,7 +11,7 @@ from service.ci.verifier.candidates import ActiveBinding, Candidates, candidates
 from service.ci.verifier.codes import Detail, FailureCode
 from service.core.settings import Settings
 from service.orgs.teams import create_team
-from service.trust.rejected.subjects import KEPT_FOR
+from service.trust.rejected.subjects import LISTED_FOR
 from tests.conftest import (
     BY_OPERATOR,
     ISSUER,
@@ -254,7 +254,7 @@ async def test_what_is_past_its_time_is_not_shown(world):
     """Whether or not the background work has come to delete it."""
     await remember(world, rejection(world.acme.id))
 
-    world.clock.advance(seconds=KEPT_FOR.total_seconds())
+    world.clock.advance(seconds=LISTED_FOR.total_seconds())
     assert len(await listed(world)) == 1
     world.clock.advance(microseconds=1)
     assert await listed(world, since="2020-01-01T00:00:00Z") == []
