@@ -309,6 +309,37 @@ async def bindings_advice(client: Client, slug: str) -> CommandResult:
     return CommandResult(found, table=Table.of(f"Advice on {slug}", found["advice"], columns))
 
 
+@api_command(bindings, "map")
+async def bindings_map(client: Client, slug: str) -> CommandResult:
+    """Show what each repository is trusted for, and what its bindings installed in 30 days."""
+    found = await client.get(org_path(slug, "trust", "map"))
+    rows = [
+        {
+            **each,
+            "events": ", ".join(each["event_names"]) or "any",
+            "may act for": _scope(each, slug),
+            **(each["installs"] or {"allowed": None, "blocked": None}),
+        }
+        for each in found["bindings"]
+    ]
+    columns = ("repository", "job", "events", "may act for", "allowed", "blocked", "id")
+    table = Table.of(f"Active bindings of {slug}, installs since {found['since']}", rows, columns)
+    lines = []
+    if more := found["binding_count"] - len(rows):
+        lines.append(f"{more} more active bindings are not listed.")
+    for what, installs in (("without a binding", "unbound"), ("of other bindings", "elsewhere")):
+        if found[installs] is not None:
+            lines.append(f"{found[installs]['allowed']} installs {what}")
+    return CommandResult(found, lines, table)
+
+
+def _scope(binding: JsonObject, slug: str) -> str:
+    """What a binding may act for."""
+    if binding["team"] is not None:
+        return f"team {binding['team']}"
+    return f"all of {slug}" if binding["project"] is None else f"project {binding['project']}"
+
+
 async def _default_org(client: Client) -> str | None:
     """COUNTERSIGN_ORG, or that of the login."""
     return os.environ.get(ORG_VARIABLE) or await client.default_org()

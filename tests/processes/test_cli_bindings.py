@@ -154,3 +154,17 @@ def test_conditions_are_told_by_claim_and_none_is_dropped(home):
     assert made["conditions"] == {"environment": "production", "ref": "a=b"}
     assert twice.code == 2
     assert "names a claim twice" in twice.refusal
+
+
+def test_the_map_shows_what_each_repository_is_trusted_for(home, active):
+    main = "repo:acme/app:ref:refs/heads/main"
+    other = home.ask(*ADD, "--sub", main, "--repository-id", "7", "--event", "push")["id"]
+    found = home.ask("bindings", "map", "--org", "acme")
+    shown = [
+        line.split() for line in home.order("bindings", "map", "--org", "acme").out.splitlines()
+    ]
+
+    assert {each["id"] for each in found["bindings"]} == {active, other}
+    assert ["acme/app", "main", "push", "all", "of", "acme", "0", "0", other] in shown
+    assert ["repo:acme/new", "–", "any", "all", "of", "acme", "0", "0", active] in shown
+    assert ["0", "installs", "without", "a", "binding"] in shown
