@@ -37,6 +37,7 @@ PAGES = (
     REJECTED,
 )
 STATIC = REPOSITORY / "templates" / "static"
+STYLE = STATIC / "style.css"
 BROWSER = {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
 
 
@@ -134,9 +135,18 @@ async def test_what_pages_refer_to_is_served(shared_world, file):
     assert (await shared_world.client.get(f"/static/{file}")).status_code == 200
 
 
+def test_each_brace_of_the_stylesheet_has_its_counterpart():
+    """Browsers leave out the rule behind a stray one, and say nothing."""
+    depth = 0
+    for brace in re.findall(r"[{}]", re.sub(r"/\*.*?\*/", "", STYLE.read_text(), flags=re.DOTALL)):
+        depth += 1 if brace == "{" else -1
+        assert depth >= 0
+    assert depth == 0
+
+
 async def test_every_text_stands_out_from_its_ground():
     """WCAG 2.2 AA in both colour schemes: 4.5 for text, 3 for what shows where a field is."""
-    for colours in _schemes((REPOSITORY / "templates/static/style.css").read_text()):
+    for colours in _schemes(STYLE.read_text()):
         for ground in ("paper", "sheet", "sunk", "hover"):
             for text in ("ink", "second", "accent", "stop", "wait"):
                 assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
