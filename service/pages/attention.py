@@ -1,6 +1,6 @@
 """What of an organisation needs attention, each with the action that settles it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -8,18 +8,21 @@ from typing import Any, Final
 from quart import url_for
 
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.envelopes import BlocklistHit
+from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.filters import literal, parse_query
+from analytics.model.instants import format_us, midnight, utc_day
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog
 from service.ci.providers import job_label
 from service.orgs.api_keys import list_expiring_keys
+from service.orgs.members import list_owners
 from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
 from service.pages.display_names import ago, find_names
 from service.pages.navigation import may
 from service.pages.services import DashboardServices
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.pages.trust.failures import failure_of
+from service.store.organisations import list_live_keys
 from service.trust.rejected.rejected_api import RejectedFilter, list_resolved
 from service.web.endpoint import Call
 
@@ -30,6 +33,12 @@ DECIDED_LATELY: Final = timedelta(days=7)
 _RELEASES_MAX: Final = 50
 _GROUPS_MAX: Final = 1_000
 _RELEASE: Final = ("ecosystem", "package_name", "version")
+_INSTALLS: Final = (
+    InstallAllowed.event,
+    OssFirstParty.event,
+    BlocklistHit.event,
+    CooldownActive.event,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +57,15 @@ class Item:
 async def load_attention(
     call: Call[DashboardServices],
     log: TenantLog | None,
-    since: str,
-    unused: int,
-    steps: Sequence[Item],
+    bindings: Mapping[str, int] | None,
+    days: int,
 ) -> list[Item]:
     """What needs the caller's attention as of now, most severe first. Raises StoreUnavailable.
 
-    `log` is None for those who may not read it; installs are those from `since` on. `unused` is how
-    many bindings were never used, or 0 for those who may not see them. `steps` come last.
+    `log` is None for those who may not read it, and `bindings`, how many there are by state, for
+    those who may not see them. Installs are those of so many whole days.
     """
+    since = format_us(midnight(utc_day(call.services.clock() - timedelta(days=days))))
     affected = await or_unavailable(_affected(call.org.slug, log, since)) if log else []
     items: list[Item] = []
     if isinstance(affected, SummaryUnavailable):
@@ -71,11 +80,41 @@ async def load_attention(
     items += await _exceptions(call)
     if may(call.caller, Capability.ORG_ADMIN, call.org):
         items += await _keys(call)
-    if unused:
+    if bindings and (unused := bindings["unused"]):
         title = f"{unused:,} binding{'s were' if unused > 1 else ' was'} never used"
         href = url_for("dashboard_bindings.bindings_page", slug=call.org.slug, state="unused")
         items.append(Item("link", title, "Trust that no job has needed yet.", None, "Review", href))
-    return [*items, *steps]
+    if log and bindings:
+        items += await _first_steps(call, log, bool(bindings["active"]))
+    return items
+
+
+async def _first_steps(
+    call: Call[DashboardServices], log: TenantLog, has_bindings: bool
+) -> list[Item]:
+    """What is left to do before installs arrive, for callers who may do all of it."""
+    caller, org, services = call.caller, call.org, call.services
+    if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
+        return []
+    installs = await or_unavailable(
+        log.page(parse_query({"event": list(_INSTALLS)}), 1, time_max_s=GLANCE_MAX_S)
+    )
+    if isinstance(installs, SummaryUnavailable) or installs.num_rows:
+        return []
+    async with services.store.read() as session:
+        keys = await list_live_keys(session, org, "", "", 1, services.clock())
+        owners = await list_owners(session, org, 2)
+    steps = (
+        (keys, "key", "Issue an API key", "Your proxy sends install rows with it.", "keys.keys"),
+        (has_bindings, "link", "Trust a CI job", "Its rows name it then.", "create_binding.new"),
+        (False, "check", "Send the first row", "A new key is shown with a command.", "keys.keys"),
+        (owners[1:], "user", "Invite a second owner", "One may be away.", "members.members"),
+    )
+    return [
+        Item(icon, title, why, None, "Start", url_for(f"dashboard_{page}_page", slug=org.slug))
+        for is_done, icon, title, why, page in steps
+        if not is_done
+    ]
 
 
 async def _affected(slug: str, log: TenantLog, since: str) -> list[Item]:

@@ -13,16 +13,11 @@ from analytics.export.formats import ExportFormat, format_label
 from analytics.model import org_envelopes as people
 from analytics.model.envelopes import (
     ADMIN_EVENTS,
-    BlocklistHit,
-    CooldownActive,
-    InstallAllowed,
-    OssFirstParty,
 )
-from analytics.model.filters import FILTER_COLUMNS, literal, parse_query
+from analytics.model.filters import literal, parse_query
 from analytics.model.instants import format_us, midnight, utc_day
 from analytics.model.rows import VerdictSource
 from analytics.query.buckets import Bucket
-from analytics.query.summaries import ValueCount
 from service.access.callers import MemberPrincipal
 from service.access.roles import Capability
 from service.audit.clock_guard import ClockGuard
@@ -30,7 +25,7 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.ci.providers import job_label
 from service.core.errors import NotFound, Unauthenticated
 from service.orgs.members import list_owners
-from service.pages.attention import Item, load_attention
+from service.pages.attention import load_attention
 from service.pages.audit_page import blueprint
 from service.pages.display_names import age, cut, grouped, initials
 from service.pages.navigation import may
@@ -42,12 +37,11 @@ from service.pages.state import PageState, retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
-    Facet,
     SummaryUnavailable,
     load_facet,
     or_unavailable,
 )
-from service.store.organisations import get_org_by_id, list_live_keys
+from service.store.organisations import get_org_by_id
 from service.trust.bindings.repository import count_by_state
 from service.trust.rejected.rows import count_rejected
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, LISTED_FOR
@@ -129,42 +123,6 @@ async def components_page(services: DashboardServices) -> ResponseReturnValue:
     return await render_template("components.html")
 
 
-_INSTALLS: Final = (
-    InstallAllowed.event,
-    OssFirstParty.event,
-    BlocklistHit.event,
-    CooldownActive.event,
-)
-
-
-async def first_steps(
-    call: Call[DashboardServices], log: TenantLog, has_bindings: bool
-) -> list[Item]:
-    """What is left to do before installs arrive, for callers who may do all of it."""
-    caller, org, services = call.caller, call.org, call.services
-    if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
-        return []
-    installs = await or_unavailable(
-        log.page(parse_query({"event": list(_INSTALLS)}), 1, time_max_s=GLANCE_MAX_S)
-    )
-    if isinstance(installs, SummaryUnavailable) or installs.num_rows:
-        return []
-    async with services.store.read() as session:
-        keys = await list_live_keys(session, org, "", "", 1, services.clock())
-        owners = await list_owners(session, org, 2)
-    steps = (
-        (keys, "key", "Issue an API key", "Your proxy sends install rows with it.", "keys.keys"),
-        (has_bindings, "link", "Trust a CI job", "Its rows name it then.", "create_binding.new"),
-        (False, "check", "Send the first row", "A new key is shown with a command.", "keys.keys"),
-        (owners[1:], "user", "Invite a second owner", "One may be away.", "members.members"),
-    )
-    return [
-        Item(icon, title, why, None, "Start", url_for(f"dashboard_{page}_page", slug=org.slug))
-        for is_done, icon, title, why, page in steps
-        if not is_done
-    ]
-
-
 DAYS: Final = 30
 CHANGES_MAX: Final = 7
 MOVERS_MAX: Final = 7
@@ -206,27 +164,22 @@ class _LogParts:
     @property
     def view(self) -> View:
         """The parts, of which nothing is loaded yet."""
-        window = self._window(DAYS, 0)
-        return {
-            "window": window,
-            "since": self.day(DAYS),
-            "routine_rows": self._of_events(ROUTINE),
-            "all_changes": self._of_events(CHANGES).of_all_time(),
-            "parts": Later(self._parts),
-        }
+        return {"since": self.day(DAYS), "parts": Later(self._parts)}
 
     async def _parts(self) -> dict[str, object]:
         """What needs rows, each part by its name."""
-        window, routine = self._window(DAYS, 0), parse_query(self._of_events(ROUTINE).filters)
-        changes = self._of_events(CHANGES).of_all_time()
+        services, log, window = self.services, self.log, self._window(DAYS)
+        routine, changes = self._of_events(ROUTINE), self._of_events(CHANGES).of_all_time()
         # One after the other: what an organisation runs besides its first query has low priority.
         return {
             "trends": await self._trends(),
             "movers": await self._movers(),
-            "jobs": await self._facet("subject", window),
-            "actors": await self._facet("actor", window),
-            "changes": await load_newest(self.services, self.log, changes, CHANGES_MAX, self.now),
-            "routine": await or_unavailable(self.log.count(routine, GLANCE_MAX_S)),
+            "jobs": await load_facet(services.store, log, "subject", window, TOP),
+            "actors": await load_facet(services.store, log, "actor", window, TOP),
+            "changes": await load_newest(services, log, changes, CHANGES_MAX, self.now),
+            "all_changes": changes,
+            "routine": await or_unavailable(log.count(parse_query(routine.filters), GLANCE_MAX_S)),
+            "routine_rows": routine,
         }
 
     def _of_events(self, events: Sequence[str]) -> PageState:
@@ -235,9 +188,9 @@ class _LogParts:
     def day(self, ago: int) -> str:
         return format_us(midnight(utc_day(self.now - timedelta(days=ago)))).replace(".000000", "")
 
-    def _window(self, first: int, last: int) -> PageState:
-        """Whole days, from `first` days ago until the beginning of `last` days ago."""
-        bounds = {"since": (self.day(first),), "until": (self.day(last),)}
+    def _window(self, ago: int) -> PageState:
+        """Installs that were let through, of 30 whole days from so many days ago on."""
+        bounds = {"since": (self.day(ago),), "until": (self.day(ago - DAYS),)}
         return PageState({**bounds, "decision": ("ALLOWED",)}, self.path)
 
     async def _trends(self) -> list[dict[str, Any]] | SummaryUnavailable:
@@ -258,7 +211,7 @@ class _LogParts:
             trends.append(
                 {
                     "title": title,
-                    "href": self._window(DAYS, 0).only("decision", decision.upper()).href,
+                    "href": self._window(DAYS).only("decision", decision.upper()).href,
                     "rows": sum(now),
                     "before": sum(before) if is_kept else None,
                     "today": rows[-1],
@@ -270,13 +223,12 @@ class _LogParts:
 
     async def _movers(self) -> dict[str, Any] | SummaryUnavailable:
         """The packages with most change, and those without an install in the 30 days before."""
-        queries = [
-            parse_query(self._window(first, first - DAYS).filters) for first in (DAYS, 2 * DAYS)
-        ]
         counts: list[dict[str, int]] = []
-        for query in queries:
-            values = self.log.values(query, "package_name", PACKAGES_MAX, GLANCE_MAX_S)
-            rows = await or_unavailable(values)
+        for ago in (DAYS, 2 * DAYS):
+            query = parse_query(self._window(ago).filters)
+            rows = await or_unavailable(
+                self.log.values(query, "package_name", PACKAGES_MAX, GLANCE_MAX_S)
+            )
             if isinstance(rows, SummaryUnavailable):
                 return rows
             counts.append(dict(rows))
@@ -291,45 +243,29 @@ class _LogParts:
             "new": [name for name in now if name not in before] if is_all else None,
         }
 
-    async def _facet(self, name: str, state: PageState) -> Facet | SummaryUnavailable:
-        """The most frequent values of `name` among the rows of `state`."""
-        query = parse_query(state.filters)
-        values = await or_unavailable(
-            self.log.values(query, FILTER_COLUMNS[name], TOP, GLANCE_MAX_S)
-        )
-        if isinstance(values, SummaryUnavailable):
-            return values
-        counts = [ValueCount(*value) for value in values]
-        return await load_facet(self.services.store, self.log, name, counts, state)
-
 
 @Page(blueprint, "", "overview.html", needs=None, is_streamed=True)
 async def overview_page(call: Call[DashboardServices]) -> View:
     """The parts of the overview that the member may see, as of now. Raises StoreUnavailable."""
     services, caller, org, now = call.services, call.caller, call.org, call.services.clock()
-    trust, log, rows, owners = None, None, None, []
-    steps: list[Item] = []
+    trust, bindings, log, rows, owners = None, None, None, None, []
     if may(caller, Capability.OIDC_READ, org):
         async with call.read() as session:
             bindings = await count_by_state(session, org.id)
             trust = await count_rejected(
                 session, org.id, now - LISTED_FOR, now - 2 * LISTED_FOR, ENTRIES_PER_ORG_MAX
             )
-    since = format_us(midnight(utc_day(now - timedelta(days=DAYS))))
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)
         log = _LogParts(services, rows, now, url_for("dashboard.audit_page", slug=org.slug)).view
-        if trust is not None:
-            steps = await first_steps(call, rows, bool(bindings["active"]))
     if trust is None or log is None:
         async with call.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
-    unused = 0 if trust is None else bindings["unused"]
     refusal = await group_of(ClockGuard).refusal()
     return {
         "retention": retention_window(org, now),
         "role": caller.role if isinstance(caller, MemberPrincipal) else None,
-        "attention": Later(lambda: load_attention(call, rows, since, unused, steps)),
+        "attention": Later(lambda: load_attention(call, rows, bindings, DAYS)),
         "trust": trust,  # as `log`, None for those who may not see it
         "log": log,
         "owners": owners,  # some, who could grant access

@@ -174,10 +174,16 @@ async def _with_more_bars(
 
 
 async def load_facet(
-    store: Store, log: TenantLog, name: str, values: Sequence[ValueCount], state: PageState
-) -> Facet:
-    """The facet of `values`, which are all there is: shares are of their sum."""
-    names = await _names(store, log, values) if name in NAMED_FILTERS else {}
+    store: Store, log: TenantLog, name: str, state: PageState, limit: int
+) -> Facet | SummaryUnavailable:
+    """The most frequent values of `name` among the rows of `state`; shares are of their sum."""
+    found = await or_unavailable(
+        log.values(parse_query(state.filters), FILTER_COLUMNS[name], limit, GLANCE_MAX_S)
+    )
+    if isinstance(found, SummaryUnavailable):
+        return found
+    values = [ValueCount(*each) for each in found]
+    names = await _names(store, log, values)
     return _Values(state, sum(value.count for value in values), names).facet(name, values)
 
 

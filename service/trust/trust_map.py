@@ -57,6 +57,13 @@ class MapBinding(Struct, kw_only=True):
     installs: Installs | None
 
     @property
+    def scope(self) -> tuple[str, str]:
+        """What it may act for: a team or project by name; ("", "") for all of the organisation."""
+        if self.team is not None:
+            return "team", self.team
+        return ("", "") if self.project is None else ("project", self.project)
+
+    @property
     def allowed(self) -> int:
         """Its installs that were let through; 0 if they are not counted."""
         return 0 if self.installs is None else self.installs.allowed

@@ -24,16 +24,12 @@ WIDTH_MAX: Final = 14
 WIDTH_MIN: Final = 1.5
 """Of the drawing, in pixels."""
 
-Scope = tuple[str, str]
-"""What a binding may act for: all of the organisation ("", ""), or a team or project by name."""
-
 
 @dataclass(slots=True)
 class Line:
     """A binding at `y`, from `start` at its repository to `end` at its scope; pixels."""
 
     binding: MapBinding
-    scope: Scope
     y: float
     width: float
     start: float = 0
@@ -44,7 +40,7 @@ class Line:
 class Node:
     """A scope from `y` on, with its lines and what their bindings installed."""
 
-    scope: Scope
+    scope: tuple[str, str]
     lines: list[Line]
     y: float
     height: float
@@ -84,12 +80,12 @@ def draw_map(bindings: Sequence[MapBinding]) -> Drawing:
     drawing = Drawing()
     most = max((each.allowed for each in bindings), default=0) or 1
     groups = groupby(bindings, key=lambda each: (each.repository, each.repository_id))
-    for own in sorted(([*group] for _, group in groups), key=lambda own: _scope(own[0])):
+    for own in sorted(([*group] for _, group in groups), key=lambda own: own[0].scope):
         middle = drawing.height + (len(own) - 1) * ROW / 2
         lines = []
         for each in own:
             width = max(round(WIDTH_MAX * each.allowed / most, 1), WIDTH_MIN)
-            lines.append(Line(each, _scope(each), drawing.height, width, middle))
+            lines.append(Line(each, drawing.height, width, middle))
             drawing.height += ROW
         drawing.repositories.append(lines)
         drawing.height += GAP
@@ -118,11 +114,5 @@ def _place_scopes(drawing: Drawing) -> None:
     drawing.height = round(max(drawing.height, end), 1)
 
 
-def _scope(binding: MapBinding) -> Scope:
-    if binding.team is not None:
-        return "team", binding.team
-    return ("", "") if binding.project is None else ("project", binding.project)
-
-
-def _scope_of(line: Line) -> Scope:
-    return line.scope
+def _scope_of(line: Line) -> tuple[str, str]:
+    return line.binding.scope
