@@ -49,7 +49,7 @@ fleet: $(VENV)/.installed-dev ## three nodes on PostgreSQL and S3, with the demo
 	@sh tests/install-postgres.sh
 	@$(BIN)/python -m tests.fleet
 
-test: $(VENV)/.installed-dev ## what CI runs
+test: $(VENV)/.installed-mcp ## what CI runs
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
 	@sh tests/install-programs.sh $(BIN)
@@ -65,7 +65,7 @@ test-beside:
 	$(BIN)/mypy
 	DATABASE=postgresql $(BIN)/pytest --quiet $(PART)
 
-test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of, on both databases
+test-all: $(VENV)/.installed-mcp ## every test, with as many tries as each can make use of, on both databases
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
 	@sh tests/install-programs.sh $(BIN)
@@ -123,6 +123,10 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/service.txt requirement
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@echo 'installing what tests need in $(VENV)'
 	@$(call pinned,dev.txt)
+	@touch $@
+
+$(VENV)/.installed-mcp: $(VENV)/.installed-dev requirements/mcp.txt
+	@$(call pinned,mcp.txt)
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev requirements/bench.txt requirements/chdb.txt

@@ -11,7 +11,7 @@ compile() { # FILE, then arguments of uv
     rm -f "$file" # uv would keep versions that it names
     "$uv" pip compile --quiet --universal --python-version 3.11 --constraints constraints.txt \
         --generate-hashes --only-binary :all: --emit-build-options \
-        --no-emit-package colorama --no-emit-package httpx2-jsfetch `# of Windows and of browsers` \
+        --no-emit-package colorama --no-emit-package pywin32 --no-emit-package httpx2-jsfetch `# of Windows and of browsers` \
         --no-annotate --no-emit-index-url --no-emit-find-links \
         --custom-compile-command 'make hashes' --output-file "$file" "$@"
 }
@@ -23,10 +23,14 @@ compile service.txt pyproject.toml - <<NAMES
 setuptools
 setuptools-scm
 NAMES
-has=$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package=\1/p' requirements/service.txt)
+without() { # FILES whose packages another file need not name
+    sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package=\1/p' "$@"
+}
+has=$(without requirements/service.txt)
 for extra in postgres s3 lake dev; do
     compile "$extra.txt" pyproject.toml --extra "$extra" $has
 done
+compile mcp.txt pyproject.toml --extra mcp $has $(without requirements/dev.txt)
 compile sbom.txt - <<NAMES
 cyclonedx-bom
 NAMES

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from service.core.settings import REPOSITORY
 
 FOLDER = REPOSITORY / "requirements"
-EXTRAS = ("postgres", "s3", "lake", "dev", "bench")
+EXTRAS = ("postgres", "s3", "lake", "dev", "mcp", "bench")
 ALONE = ("uv", "chdb", "sbom")
 PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[\w.]+)(?: ; (?P<marker>[^\\]+))?(?P<hashes> .*)")
 

@@ -49,9 +49,11 @@ def test_an_assistant_finds_tools_that_change_nothing(home):
         {"method": "notifications/initialized"},
         {"id": "two", "method": "tools/list"},
         {"id": 3, "method": "ping"},
+        {"id": 4, "method": "initialize", "params": {"protocolVersion": "1999-01-01"}},
     )
 
-    assert answers.keys() == {1, "two", 3}
+    assert answers.keys() == {1, "two", 3, 4}
+    assert answers[4]["result"]["protocolVersion"] == "2025-11-25"
     assert answers[1]["result"]["protocolVersion"] == "2025-03-26"
     tools = answers["two"]["result"]["tools"]
     assert [tool["name"] for tool in tools] == ["search", "summary", "explain", "sql"]
@@ -81,7 +83,8 @@ def test_tools_answer_what_the_api_answers(home):
     [
         ("sql", {"sql": "ATTACH 'x'"}, "sql must be one SELECT statement"),
         ("sql", {}, "sql"),
-        ("search", {"unknown": "x"}, "unknown"),
+        ("search", {"unknown": "x"}, "there is no argument unknown"),
+        ("search", {"limit": True}, "limit must be a text or a list of texts"),
         ("search", {"limit": 1001}, "limit"),
         ("summary", {"since": "x"}, "since"),
         ("explain", {}, "token"),
@@ -100,13 +103,24 @@ def test_a_refusal_is_an_answer_that_says_why(home, name, arguments, text):
         ("junk", -32700),
         ("[]", -32600),
         ({"id": 1, "method": "resources/list"}, -32601),
+        ({"id": {}, "method": "ping"}, -32600),
+        ({"id": 1, "method": "ping", "params": []}, -32600),
         (call(1, "delete_everything"), -32602),
+        (call(1, ["sql"]), -32602),
     ],
 )
 def test_what_is_no_request_is_an_error(home, message, code):
     (answer,) = talk(home, message).values()
 
     assert answer["error"]["code"] == code
+    number = message.get("id") if isinstance(message, dict) else None
+    assert answer["id"] == (number or None)
+
+
+def test_null_is_an_argument_left_out(home):
+    result = talk(home, call(1, "search", q=None, event=["org_created"]))[1]["result"]
+
+    assert len(result["structuredContent"]["entries"]) == 1
 
 
 def test_arguments_that_are_no_object_are_refused(home):
