@@ -50,6 +50,9 @@ _REFUSED_FUNCTIONS: Final = re.compile(
     "|json_(de)?serialize_\\w+|json_execute_\\w+|query(_table)?|nextval|currval|pg_\\w+|txid_\\w+)"
 )
 _ONE_SELECT: Final = "sql must be one SELECT statement"
+_TOO_DEEP: Final = "sql is nested too deeply"
+_NO_MEMORY: Final = re.compile("out of memory|bad_alloc|allocation fail", re.IGNORECASE)
+"""As DuckDB and Arrow say it."""
 
 
 class Refused(Exception):
@@ -71,12 +74,16 @@ def main() -> None:
         outcome = SqlOutcome(refused=str(refusal))
     except (MemoryError, duckdb.OutOfMemoryException, pa.ArrowMemoryError):
         outcome = SqlOutcome(refused=TOO_LARGE)
-    except (duckdb.Error, pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
-        is_memory = "Out of Memory" in str(error) or "bad_alloc" in str(error)
-        outcome = SqlOutcome(refused=TOO_LARGE if is_memory else str(error))
+    except RecursionError:
+        outcome = SqlOutcome(refused=_TOO_DEEP)
+    # An error of DuckDB after the first batch is one of Arrow's, as which it is an OSError.
+    except (duckdb.Error, pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        text = str(error)
+        outcome = SqlOutcome(refused=TOO_LARGE if _NO_MEMORY.search(text) else text)
     sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n" + content)
     sys.stdout.flush()
-    os._exit(0)  # what is left of the statement need not be taken apart
+    # To take apart a statement that ran out of memory needs memory: DuckDB would crash.
+    os._exit(0)
 
 
 def _bound_time(time_max_s: float) -> None:

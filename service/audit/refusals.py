@@ -96,6 +96,12 @@ SQL_TOO_LARGE: Final = Invalid.of(
     " days, columns or rows",
     field="sql",
 )
+SQL_DIED: Final = Refusal.of(
+    "the process of the statement died ({value}), which is a fault of the service: ask in another"
+    " way",
+    status=500,
+    value="SIGSEGV",
+)
 
 QUERY_REFUSALS: Final[tuple[type[Refusal], ...]] = (
     QueryTooSlow,

@@ -22,6 +22,7 @@ from service.audit.export_api import EXPORT_REFUSALS, file_response
 from service.audit.exports import MadeFile
 from service.audit.refusals import (
     QUERY_REFUSALS,
+    SQL_DIED,
     SQL_REFUSED,
     SQL_TOO_LARGE,
     SQL_TOO_SLOW,
@@ -99,7 +100,7 @@ class Ran:
     example={"sql": "SELECT event, count(*) AS rows FROM audit GROUP BY event ORDER BY rows DESC"},
     returns=SqlResult,
     media={_EXPORTS[each].facts.media_type.partition(";")[0]: None for each in _EXPORTS},
-    refuses=[SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW, *QUERY_REFUSALS, *EXPORT_REFUSALS],
+    refuses=[SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW, SQL_DIED, *QUERY_REFUSALS, *EXPORT_REFUSALS],
 )
 async def run(call: Call[AuditServices], body: SqlRequest) -> Response:
     """Answer a question in SQL over the organisation's audit log, within its retention.

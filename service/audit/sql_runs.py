@@ -19,7 +19,7 @@ from analytics.query.sql_job import FILE_BYTES_MAX, TOO_LARGE, SqlJob, SqlOutcom
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.segment_metadata import Segment
 from service.audit.lake import Lake
-from service.audit.refusals import SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW
+from service.audit.refusals import SQL_DIED, SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW
 from service.audit.tenant_log import TenantLog
 from service.core.fair_queue import Bounds, FairTurns, Length
 from service.core.settings import Settings
@@ -76,7 +76,7 @@ class SqlRunner:
     async def run(self, log: TenantLog, job: SqlJob) -> SqlAnswer:
         """The result of `job` over the rows of `log`. Its process ends with the caller's task.
 
-        Raises SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW, StoreFault.
+        Raises SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW, SQL_DIED, StoreFault.
         """
         snapshot = log.snapshot
         journal = await self._lake.run_in_thread(partial(_stream_of, snapshot.batches))
@@ -127,9 +127,12 @@ class SqlRunner:
             code = await process.wait()
         if code in {-signal.SIGALRM, -signal.SIGXCPU}:
             raise TimeoutError
-        if b"\n" not in said or len(said) > FILE_BYTES_MAX + _OUTCOME_BYTES_MAX:
-            _log.warning("sql_process_died", code=code)  # for want of memory, as a rule
+        if code == -signal.SIGKILL:  # the kernel's, which had no memory left, or ours
             raise SQL_TOO_LARGE
+        if b"\n" not in said:
+            died = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            _log.error("sql_process_died", how=died)
+            raise SQL_DIED(value=died)
         return said
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.audit import sql_runs
-from service.audit.refusals import SQL_TOO_LARGE
+from service.audit.refusals import SQL_DIED, SQL_TOO_LARGE
 from service.orgs.organisations import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, grant, refused
@@ -127,6 +127,27 @@ async def test_a_fault_says_where_it_is(audit):
     assert "LINE 2: FROM audit WHERE LIMIT 1" in text
 
 
+@pytest.mark.parametrize(
+    ("at_the_end", "text"),
+    [
+        ("CAST('x' AS INT)", "Conversion Error: Could not convert string 'x' to INT32"),
+        ("length(repeat(repeat('x', 100_000), 40_000))", SQL_TOO_LARGE.text),
+    ],
+)
+async def test_a_fault_behind_the_first_rows_is_told(audit, at_the_end, text):
+    sql = f"SELECT CASE WHEN range < 50_000 THEN 1 ELSE {at_the_end} END FROM range(50_001)"
+
+    status, told = await refused(await send(audit, sql, format="csv"))
+
+    assert (status, told[: len(text)]) == (400, text)
+
+
+async def test_what_is_nested_too_deeply_is_told(audit):
+    sql = "SELECT " + "(SELECT " * 800 + "1" + ")" * 800
+
+    assert await refused(await send(audit, sql)) == (400, "sql is nested too deeply")
+
+
 async def test_an_empty_statement_is_named_as_empty(audit):
     assert await refused(await send(audit, "")) == (400, "sql must not be empty")
     assert await runs(audit) == []
@@ -218,12 +239,22 @@ async def test_a_statement_ends_with_its_request(audit, started):
         assert [run["outcome"] for run in await runs(audit)] == ["stopped"]
 
 
-async def test_a_process_that_dies_is_a_refusal_and_the_next_one_runs(audit, started):
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        (signal.SIGKILL, (400, SQL_TOO_LARGE.text)),
+        (signal.SIGSEGV, (500, SQL_DIED(value="SIGSEGV").text)),
+    ],
+)
+async def test_a_process_that_dies_is_a_refusal_and_the_next_one_runs(
+    audit, started, number, answer
+):
+    """The kernel kills what has used up the memory of the machine."""
     asking = asyncio.create_task(send(audit, ENDLESS))
     await until(lambda: started)
-    started[0].kill()
+    started[0].send_signal(number)
 
-    assert await refused(await asking) == (400, SQL_TOO_LARGE.text)
+    assert await refused(await asking) == answer
     assert (await ask(audit, "SELECT 1"))["rows"] == [[1]]
 
 
