@@ -24,6 +24,7 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-load
 PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py \
 	audit/test_sealing.py audit/test_snapshots.py \
 	audit/test_query_service.py audit/test_export_ahead.py audit/test_lease.py audit/test_ingest_items.py \
+	audit/test_sql.py::test_stored_rows_and_those_of_the_journal_are_one_table \
 	trust/bindings/test_race.py trust/bindings/test_audit_rows.py trust/bindings/test_revoke_repository.py \
 	packages/policy/test_policy_cache.py packages/policy/test_exceptions.py packages/proxy/test_install_log.py packages/proxy/test_install_marks.py \
 	trust/rejected/test_subjects.py orgs access/sign_in/test_setting_up.py packages/install_tokens/test_exchange.py)

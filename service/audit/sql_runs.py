@@ -31,6 +31,9 @@ _ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX"
 
 _OUTCOME_BYTES_MAX: Final = 2**20
 _PIECE_BYTES: Final = 256 * 1024
+_FETCHED_TOGETHER: Final = 64
+"""Segments between two looks at the time, where they lie in a bucket."""
+
 _WAITING_PER_TENANT: Final = 8
 _WAITING: Final = 64
 
@@ -108,11 +111,18 @@ class SqlRunner:
             if time.monotonic() > ends_at:
                 raise TimeoutError
 
-        files = self._lake.segments.local(segments, check)
-        await run_uncancellable(files.__enter__)
-        with ExitStack() as stack:
-            stack.push(files)
+        def enter() -> None:
+            for start in range(0, len(segments), _FETCHED_TOGETHER):
+                check(start)
+                part = segments[start : start + _FETCHED_TOGETHER]
+                stack.enter_context(self._lake.segments.local(part, check))
+
+        stack = ExitStack()
+        try:
+            await run_uncancellable(enter)
             yield
+        finally:
+            await run_uncancellable(stack.close)
 
     async def _ask(self, job: bytes) -> bytes:
         process = await create_subprocess_exec(

@@ -21,6 +21,7 @@ from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, START, running_world, settings_over
 from tests.service.audit.conftest import AuditWorld
+from tests.store_proxy import slow_store
 
 DAYS = 5
 SEGMENTS = DAYS + 1
@@ -96,6 +97,33 @@ async def test_a_node_with_an_empty_disk_answers_as_the_one_that_wrote(filled, n
     assert 'countersign_segment_cache_files_total{result="miss"} 0.0' not in shown
 
 
+async def in_sql(node, sql):
+    path = "/api/v1/admin/orgs/acme/audit/sql"
+    return await node.world.client.post(path, headers=node.world.admin, json={"sql": sql})
+
+
+async def test_a_statement_reads_the_segments_of_the_bucket_and_the_journal(filled, node):
+    await filled.accept([sample_row(START, package_name="p1")])
+
+    counts = "SELECT packageName, count(*) FROM audit WHERE event = 'blocklist_hit' GROUP BY 1"
+    answer = await in_sql(node, f"{counts} ORDER BY 1")
+
+    assert answer.status_code == 200
+    assert (await answer.get_json())["rows"] == [["p0", 5], ["p1", 6], ["p2", 5], ["p3", 5]]
+
+
+async def test_a_statement_fetches_no_more_after_its_time(filled, bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr("service.audit.sql_runs._FETCHED_TOGETHER", 1)
+    with slow_store(bucket.server.endpoint, 0.5) as store:
+        changes = {"segments_endpoint": store.endpoint, "sql_max_s": 1.0}
+        async with new_node(filled, tmp_path / "slow", **changes) as node:
+            answer = await in_sql(node, "SELECT count(*) FROM audit")
+
+    assert answer.status_code == 503
+    assert "was stopped" in (await answer.get_json())["error"]
+    assert len([path for path in store.gets if path.endswith(".parquet")]) < DAYS
+
+
 @pytest.mark.parametrize("fault", ["missing", "truncated", "changed"])
 async def test_a_faulty_object_is_a_503_and_never_an_empty_page(node, bucket, fault):
     """The catalog says what must be there, to the byte."""
@@ -108,8 +136,9 @@ async def test_a_faulty_object_is_a_503_and_never_an_empty_page(node, bucket, fa
         else:
             bucket.write(key, content[:200] + bytes([content[200] ^ 1]) + content[201:])
 
-    for query in ({}, {"package": "p1"}, {"event": "blocklist_hit", "order": "asc"}):
-        response = await node.get(**query)
+    queries = ({}, {"package": "p1"}, {"event": "blocklist_hit", "order": "asc"})
+    responses = [await node.get(**query) for query in queries]
+    for response in [*responses, await in_sql(node, "SELECT count(*) FROM audit")]:
         assert response.status_code == 503
         assert (await response.get_json())["error"].startswith("stored data is missing or damaged")
     if fault == "changed":
