@@ -87,11 +87,19 @@ class Side:
     def round(self, attack: Attack, seconds: float) -> None:
         """B alone, then under `attack`."""
         self.alone_ms.setdefault(attack.name, []).append(self.b_ms(attack, seconds))
-        with attacking(attack, self.port, self.keys_of_attack):
+        before = len(self.under_ms.get(attack.name, []))
+        with attacking(attack, self.port, self.keys_of_attack, before):
             self.under_ms.setdefault(attack.name, []).append(self.b_ms(attack, seconds))
         if attack.is_at_registries:
             time.sleep(SLOW_S)  # what A requested goes on without it
             self.b_ms(attack, 0)
+
+    def check(self, attack: Attack) -> None:
+        """Fail if a part of `attack` never happened, of which B's times then say nothing."""
+        if attack.missed is not None:
+            with Client(self.port, ADMIN, timeout_s=120.0) as client:
+                missed = attack.missed(client)
+            assert not missed, f"{attack.name}: these never ran: {missed}"
 
     def ratios(self, attack: Attack) -> list[float]:
         """By round, B under `attack` beside B alone."""
@@ -123,10 +131,10 @@ def _for_seconds(work: Callable[[], object], seconds: float) -> Times:
 
 
 @contextmanager
-def attacking(attack: Attack, port: int, keys: tuple[str, str]) -> Iterator[None]:
-    """In the block `attack` runs, in a process of its own."""
+def attacking(attack: Attack, port: int, keys: tuple[str, str], before: int) -> Iterator[None]:
+    """In the block `attack` runs, in a process of its own, after so many rounds `before`."""
     begun, over = SPAWN.Event(), SPAWN.Event()
-    process = SPAWN.Process(target=attack_with, args=(attack, port, keys, begun, over))
+    process = SPAWN.Process(target=attack_with, args=(attack, port, keys, before, begun, over))
     process.start()
     begun.wait()
     time.sleep(RAMP_S)
@@ -141,12 +149,12 @@ def attacking(attack: Attack, port: int, keys: tuple[str, str]) -> Iterator[None
 
 
 def attack_with(
-    attack: Attack, port: int, keys: tuple[str, str], begun: Event, over: Event
+    attack: Attack, port: int, keys: tuple[str, str], before: int, begun: Event, over: Event
 ) -> None:
     """The attacking process."""
+    attackers = [Attacker(port, keys, number, over, before) for number in range(attack.threads)]
     threads = [
-        threading.Thread(target=attack.run, args=(Attacker(port, keys, number, over),), daemon=True)
-        for number in range(attack.threads)
+        threading.Thread(target=attack.run, args=(attacker,), daemon=True) for attacker in attackers
     ]
     for thread in threads:
         thread.start()
@@ -250,9 +258,11 @@ def main() -> None:
                 for column, path in checkouts.items()
             }
             for attack in wanted:
-                for _ in range(given.rounds):
+                for _ in range(max(given.rounds, attack.rounds_min)):
                     for own in sides.values():
                         own.round(attack, given.seconds)
+                for own in sides.values():
+                    own.check(attack)
                 lines = figures(attack, sides, workers)
                 told |= lines
                 goals |= {name: attack.ratio_max for name in lines if "beside alone" in name}
