@@ -36,7 +36,7 @@ _ORIGINS: Final = {
 }
 
 MEANT: Final = "meant"
-"""The field that says that a warning was read."""
+"""The field with the warnings that were read: of what is not among them the form warns again."""
 
 Typed = Mapping[str, str]
 """The texts of the fields, by name."""
@@ -55,14 +55,17 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class BindingForm:
-    """The form. `fault` is an error of no single field, `holder` the conflicting binding."""
+    """The form. `fault` is an error of no single field, `holder` the conflicting binding.
+
+    `meant` are the warnings that it shows, or that were read before.
+    """
 
     choices: Choices
     typed: Typed = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     fault: str | None = None
     holder: Binding | None = None
-    is_warned: bool = False
+    meant: str = ""
 
 
 async def load_form(call: Call[DashboardServices], state: FormState) -> BindingForm:
@@ -76,7 +79,8 @@ async def load_form(call: Call[DashboardServices], state: FormState) -> BindingF
     texts = faults_of(state)
     fault = texts.pop(ANYWHERE, None)
     is_warned = isinstance(state.refusal, NeverSent)
-    return BindingForm(choices, state.typed, texts, fault, holder, is_warned)
+    meant = _meant(_warnings(call, state.typed)) if is_warned else state.typed.get(MEANT, "")
+    return BindingForm(choices, state.typed, texts, fault, holder, meant)
 
 
 def faults_of(state: FormState) -> dict[str, str]:
@@ -137,21 +141,29 @@ def body_of(typed: Typed) -> dict[str, Any]:
     return {name: value for name, value in parse_typed(typed).items() if value}
 
 
-def warn(call: Call[DashboardServices], typed: Typed) -> None:
-    """Raise NeverSent if it applies, unless the form says that this is meant."""
-    if typed.get(MEANT):
-        return
+def _warnings(call: Call[DashboardServices], typed: Typed) -> dict[str, str]:
     body, issuers = body_of(typed), call.services.bindings.issuers
-    found = never_sent(
-        body.get("sub_pattern", ""),
-        body.get("event_names", ()),
-        issuers.get(body.get("issuer", "")),
+    return dict(
+        never_sent(
+            body.get("sub_pattern", ""),
+            body.get("event_names", ()),
+            issuers.get(body.get("issuer", "")),
+        )
     )
+
+
+def _meant(warnings: Mapping[str, str]) -> str:
+    return " ".join(warnings.values())
+
+
+def warn(call: Call[DashboardServices], typed: Typed) -> None:
+    """Raise NeverSent if it applies, unless the form says that just this is meant."""
+    warnings = _warnings(call, typed)
     faults = [
         NeverSent(f"{text} Correct it, or send the form again if you mean it", field=name)
-        for name, text in found
+        for name, text in warnings.items()
     ]
-    if faults:
+    if faults and typed.get(MEANT) != _meant(warnings):
         faults[0].further = faults[1:]
         raise faults[0]
 

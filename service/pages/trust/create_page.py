@@ -100,6 +100,7 @@ replace_page.form(
     fields=lambda form: {
         name: value or None for name, value in parse_typed(form, (*FIELDS, REASON)).items()
     },
+    check=warn,
     then=binding_page,
     at=lambda replaced, _: {"binding_id": replaced.id},
     gone=binding_page,

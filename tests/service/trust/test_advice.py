@@ -8,7 +8,7 @@ import pytest
 from service.store.tables import Binding, Origin
 from service.trust.advice import NEAREST_MAX
 from tests.conftest import START, SettableClock, bindings_path, running_world
-from tests.service.pages.page import ORG, open_page
+from tests.service.pages.page import ORG, open_page, press, shown
 from tests.service.trust.rejected.notes import rejection, remember
 
 ADVICE = "/api/v1/admin/orgs/{}/trust/advice"
@@ -161,31 +161,45 @@ async def test_the_page_has_a_form_for_each_that_one_press_follows(world):
     assert "There is nothing to change." in after.html
 
 
+CREATE = "Create the binding"
+GITHUB = "https://token.actions.githubusercontent.com"
+GITLAB = "https://gitlab.com"
+CIRCLECI = "https://oidc.circleci.com/org/00000000-0000-0000-0000-000000000000"
+NO_EVENTS = "Tokens of its issuer name no event: a binding with events matches none."
+
+
 async def test_a_form_with_what_no_provider_sends_is_sent_twice(world):
-    """A warning at its fields first, and then as it was meant."""
-    owner = world.session("owner")
-    headers = owner | {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
-    blank = await open_page(world, f"{ORG}/bindings/new", **owner)
-    typed = blank.forms[f"{ORG}/bindings/new"] | {
-        "issuer": "https://token.actions.githubusercontent.com",
+    """A warning at its fields first, again at another one, and then it is as it was meant."""
+    typed = {
+        "issuer": GITHUB,
         "sub_pattern": "repo:acme/b*",
         "repository_id": "5",
         "event_names": "psuh",
         "origin": "org_admin",
     }
+    blank = await open_page(world, f"{ORG}/bindings/new", **world.session("owner"))
 
-    warned = await world.client.post(f"{ORG}/bindings/new", form=typed, headers=headers)
-    text = await warned.get_data(as_text=True)
-    assert warned.status_code == 400
-    assert "A subject is compared exactly: no token has one with a wildcard." in text
-    assert "No GitHub job is started by psuh (push?)." in text
+    warned = await shown(await press(world, blank.html, CREATE, **typed), 400)
+    assert "A subject is compared exactly: no token has one with a wildcard." in warned.html
+    assert "No GitHub job is started by psuh (push?)." in warned.html
+    again = await shown(await press(world, warned.html, CREATE, event_names="realese"), 400)
+    assert "No GitHub job is started by realese (release?)." in again.html
     assert await world.bindings() == []
 
-    meant = await world.client.post(
-        f"{ORG}/bindings/new", form=typed | {"meant": "yes"}, headers=headers
-    )
-    assert meant.status_code == 303
+    assert (await press(world, again.html, CREATE)).status_code == 303
     assert len(await world.bindings()) == 1
+
+
+async def test_the_form_that_replaces_a_binding_warns_as_well(world):
+    binding_id = await world.bind()
+    path = f"{ORG}/bindings/{binding_id}/replace"
+    page = await open_page(world, path, **world.session("owner"))
+
+    answer = await press(world, page.html, "Replace the binding", event_names="psuh")
+
+    warned = await shown(answer, 400)
+    assert "No GitHub job is started by psuh (push?)." in warned.html
+    assert (await press(world, warned.html, "Replace the binding")).status_code == 303
 
 
 @pytest.fixture
@@ -195,12 +209,6 @@ def every_issuer(settings, tmp_path):
     accepted = tmp_path / "issuers.toml"
     accepted.write_text(shipped.replace("accepted = false", "accepted = true"))
     return msgspec.structs.replace(settings, issuers_file=accepted)
-
-
-GITHUB = "https://token.actions.githubusercontent.com"
-GITLAB = "https://gitlab.com"
-CIRCLECI = "https://oidc.circleci.com/org/00000000-0000-0000-0000-000000000000"
-NO_EVENTS = "Tokens of its issuer name no event: a binding with events matches none."
 
 
 @pytest.mark.parametrize(
@@ -216,25 +224,22 @@ NO_EVENTS = "Tokens of its issuer name no event: a binding with events matches n
 async def test_events_are_those_of_the_chosen_issuer(every_issuer, issuer, event, warning):
     """The form warns, and so does the advice on a binding that was created all the same."""
     async with running_world(every_issuer, SettableClock(START)) as world:
-        owner = world.session("owner")
-        headers = owner | {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
-        blank = await open_page(world, f"{ORG}/bindings/new", **owner)
-        typed = blank.forms[f"{ORG}/bindings/new"] | {
+        blank = await open_page(world, f"{ORG}/bindings/new", **world.session("owner"))
+        typed = {
             "issuer": issuer,
             "sub_pattern": WITH_IDS,
             "repository_id": "" if issuer == CIRCLECI else "5",
             "event_names": event,
             "origin": "org_admin",
         }
-        answer = await world.client.post(f"{ORG}/bindings/new", form=typed, headers=headers)
+        answer = await press(world, blank.html, CREATE, **typed)
         if warning is None:
             assert answer.status_code == 303
             assert await advice_of(world) == []
             return
-        assert answer.status_code == 400
-        assert warning in await answer.get_data(as_text=True)
-        form = typed | {"meant": "yes"}
-        await world.client.post(f"{ORG}/bindings/new", form=form, headers=headers)
+        warned = await shown(answer, 400)
+        assert warning in warned.html
+        await press(world, warned.html, CREATE)
         (advice,) = await advice_of(world)
         assert advice["text"].startswith(warning)
 
