@@ -4,7 +4,6 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Final, Self
 
-import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 from quart import Response
 
@@ -31,10 +30,10 @@ from service.audit.query_service import (
 )
 from service.audit.refusals import QUERY_REFUSALS, AuditRowNotFound
 from service.audit.row_models import AuditEntry, OrderedWindow, Window, with_filters
-from service.audit.search import SEARCH_CHARS_MAX, read_search, reader_for, with_search
+from service.audit.search import SEARCH_CHARS_MAX, ReadWord, read_search, reader_for, with_search
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
-from service.audit.unknown_values import unknown_values
+from service.audit.unknown_values import UnknownValue, unknown_values
 from service.core.errors import Invalid
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
@@ -366,27 +365,11 @@ class ValuesQuery(Window, kw_only=True):
     """Whose values are looked up. The time range is not: a value is known if any row has it."""
 
 
-class UnknownValueEntry(Struct, kw_only=True):
-    """A value that no row has."""
-
-    parameter: str
-    value: str
-    nearest: Annotated[str | None, Meta(description="A similar value that rows have.")]
-    also_in: Annotated[list[str], Meta(description="Other parameters whose rows have the value.")]
-    understood: Annotated[
-        bool, Meta(description="False for a package with a name that no ecosystem allows.")
-    ]
-    ecosystems: Annotated[
-        list[str],
-        Meta(description="Where rows have the package, if the query names another ecosystem."),
-    ]
-
-
 class UnknownValues(Answer):
     """The values of a query that no row within the retention has."""
 
     org: str
-    unknown: list[UnknownValueEntry]
+    unknown: list[UnknownValue]
 
 
 @resource.get(
@@ -402,8 +385,7 @@ async def unknown(call: Call[AuditServices], texts: Texts) -> UnknownValues:
     query = parse_query(await _with_search(call, texts), has_order=False)
     read = reader_for(call.services, call.org, call.caller)
     values = await unknown_values(await _log(call), query, read)
-    shown = msgspec.convert(values, list[UnknownValueEntry], from_attributes=True)
-    return UnknownValues(org=call.org.slug, unknown=shown)
+    return UnknownValues(org=call.org.slug, unknown=values)
 
 
 class SearchQuery(Request):
@@ -420,28 +402,13 @@ class SearchQuery(Request):
     ]
 
 
-class ReadWordEntry(Struct, kw_only=True):
-    """A part of a search, and the filters that it was read as."""
-
-    text: str
-    filters: dict[str, list[str]]
-    as_typed: Annotated[
-        bool, Meta(description="False if the filters have something else than the text.")
-    ]
-    exact: Annotated[str, Meta(description="The search for a package with exactly this name.")]
-    all_versions: Annotated[
-        dict[str, list[str]] | None,
-        Meta(description="If it means a range of versions, the filters of all versions."),
-    ]
-
-
 class SearchReading(Answer):
     """What a search was read as: the filters of its words, or the row that it names."""
 
     org: str
     q: str
     row: Annotated[str | None, Meta(description="If the search is the id of a row, its id.")]
-    words: list[ReadWordEntry]
+    words: list[ReadWord]
 
 
 @resource.get(
@@ -458,17 +425,7 @@ async def reading(call: Call[AuditServices], query: SearchQuery) -> SearchReadin
     A word that may mean several things means the first of them that rows have.
     """
     search = await read_search(call.services, call.org, call.caller, query.q)
-    words = [
-        ReadWordEntry(
-            text=word.text,
-            filters=word.parameters,
-            as_typed=word.is_as_typed,
-            exact=word.exact,
-            all_versions=word.all_versions,
-        )
-        for word in search.words
-    ]
-    return SearchReading(org=call.org.slug, q=query.q, row=search.row_id, words=words)
+    return SearchReading(org=call.org.slug, q=query.q, row=search.row_id, words=[*search.words])
 
 
 @with_filters

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol, Self
+
+from msgspec import Meta, Struct
 
 from analytics.model.filters import (
     BOUND_PARAMETERS,
@@ -89,29 +91,42 @@ _MARKS: Final = " \t\r\n`'\"<>[](){},;\u2018\u2019\u201c\u201d"
 _OWN_WORDS: Final = frozenset({"decision", "event"})
 """Filters whose values people read and type as words: another spelling of them is no news."""
 
-Filter = tuple[str, str]
-"""A query parameter and its value, in the syntax of `parse_query`."""
-
 FilterTexts = dict[str, list[str]]
+"""Query parameters with their values, in the syntax of `parse_query`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWord:
-    """A part of a search as it was typed, and the filters that it was read as.
-
-    `is_as_typed` unless rows have something else than the text says: another spelling, say.
-    `all_versions` are the filters of all versions, if the text means a range of them.
-    """
+class ReadWord(Struct, frozen=True, kw_only=True):
+    """A part of a search as it was typed, and the filters that it was read as."""
 
     text: str
-    parameters: FilterTexts
-    is_as_typed: bool = True
-    all_versions: FilterTexts | None = None
+    filters: FilterTexts
+    as_typed: Annotated[
+        bool, Meta(description="False if the filters have something else than the text.")
+    ]
+    exact: Annotated[str, Meta(description="The search for a package with exactly this name.")]
+    all_versions: Annotated[
+        FilterTexts | None,
+        Meta(description="If it means a range of versions, the filters of all versions."),
+    ]
 
-    @property
-    def exact(self) -> str:
-        """The search for a package with exactly this text as its name."""
-        return f'package:"{self.text.replace(chr(34), "")}"'
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        reading: Reading,
+        *,
+        is_negated: bool,
+        as_typed: bool = True,
+        all_versions: FilterTexts | None = None,
+    ) -> Self:
+        """`text`, which means the rows of `reading`, or all others."""
+        return cls(
+            text=text,
+            filters=_texts(reading.filters, "!" if is_negated else ""),
+            as_typed=as_typed,
+            exact=f'package:"{text.replace(chr(34), "")}"',
+            all_versions=all_versions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +179,7 @@ class SearchReader:
         words = await self._words(text, list(_split(text)))
         parameters: FilterTexts = {}
         for word in words:
-            for name, values in word.parameters.items():
+            for name, values in word.filters.items():
                 known = parameters.setdefault(name, [])
                 known += [value for value in values if value not in known]
         for name in TIME_FIELDS:
@@ -195,7 +210,7 @@ class SearchReader:
         """What `raw` was read as; None for a phrase that is no single thing."""
         is_negated = raw.startswith("-") and len(raw) > 1
         if named := _named(raw[is_negated:], self.people.actors):
-            return ReadWord(raw, _signed(await self._with_forms(named), is_negated=is_negated))
+            return ReadWord.of(raw, await self._with_id_forms(named), is_negated=is_negated)
         word = _word(raw)
         if is_phrase:
             first = _word(raw.split(maxsplit=1)[0])
@@ -205,7 +220,8 @@ class SearchReader:
             readings = readings or self.people.readings(raw[is_negated:])
             return await self._chosen(raw, readings, word) if readings else None
         if word.field is not None:
-            return ReadWord(raw, _grouped(_of_field(word, self.people.actors)))
+            reading = _of_field(word, word.field, self.people.actors)
+            return ReadWord.of(raw, reading, is_negated=word.is_negated)
         return await self._of_form(raw, word)
 
     def _is_own(self, text: str) -> bool:
@@ -218,8 +234,8 @@ class SearchReader:
         if not text:
             raise _invalid('"" means nothing: write a word between the quotation marks')
         if named := _named(text, self.people.actors):
-            filters = await self._with_forms(named)
-            return ReadWord(raw, _signed(filters, is_negated=word.is_negated))
+            reading = await self._with_id_forms(named)
+            return ReadWord.of(raw, reading, is_negated=word.is_negated)
         readings = readings_by_form(text, is_quoted=word.is_quoted)
         if not readings and _BEGINNING.fullmatch(text) and not word.is_quoted:
             value = filter_value(PARAMETERS["package"], text, is_quoted=False)
@@ -245,18 +261,16 @@ class SearchReader:
     async def _chosen(self, raw: str, readings: Sequence[Reading], word: _Word) -> ReadWord:
         both_forms = [await self._with_id_forms(each) for each in distinct(readings)]
         reading = await self._trimmed(await self._first_with_rows(both_forms))
-        if not word.is_negated:
-            whole = reading.identity if reading.includes else reading.all_versions
-            return ReadWord(
-                raw,
-                _texts(reading.filters),
-                is_as_typed=_is_in(reading, raw),
-                all_versions=None if whole is None else _texts(whole),
-            )
-        if len(reading.filters) > 1:
+        if word.is_negated and len(reading.filters) > 1:
             raise _cannot_be_excluded(word.text, reading)
-        filters = {name: [f"!{each}" for each in v] for name, v in reading.filters.items()}
-        return ReadWord(raw, filters, is_as_typed=_is_in(reading, raw))
+        whole = reading.identity if reading.includes else reading.all_versions
+        return ReadWord.of(
+            raw,
+            reading,
+            is_negated=word.is_negated,
+            as_typed=_is_in(reading, raw),
+            all_versions=None if whole is None else _texts(whole),
+        )
 
     async def _first_with_rows(self, readings: Sequence[Reading]) -> Reading:
         """The first reading that rows have; or of whose package, or else the first of all."""
@@ -323,14 +337,6 @@ class SearchReader:
             return reading
         return replace(reading, filters={**reading.filters, "subject": tuple(found)})
 
-    async def _with_forms(self, named: list[Filter]) -> list[Filter]:
-        """`named`, with the subjects that have ids if it is a job."""
-        if named[0][0] != "subject":
-            return named
-        reading = Reading({"subject": tuple(value for _, value in named)})
-        both = await self._with_id_forms(reading)
-        return [("subject", value) for value in both.filters["subject"]]
-
 
 def _like(term: Term, subject: str) -> str:
     """The value for `subject`: as far as `term` goes if that is the beginning of subjects."""
@@ -364,7 +370,7 @@ def _bare(text: str) -> str:
 
 def _check_releases(words: Sequence[ReadWord]) -> None:
     """Raise InvalidQuery for releases of several packages: filters would match other versions."""
-    named = [word.parameters for word in words if "package" in word.parameters]
+    named = [word.filters for word in words if "package" in word.filters]
     packages = {tuple(each["package"]) for each in named}
     versions = {tuple(each.get(VERSION, ())) for each in named}
     if len(packages) > 1 and len(versions) > 1:
@@ -387,29 +393,19 @@ def _cannot_be_excluded(text: str, reading: Reading) -> InvalidQuery:
     return _invalid(f"{text[:64]} cannot be excluded: exclude one of its filters, with {ways}")
 
 
-def _texts(filters: Mapping[str, FilterValues]) -> FilterTexts:
-    return {name: list(values) for name, values in filters.items()}
+def _texts(filters: Mapping[str, FilterValues], sign: str = "") -> FilterTexts:
+    return {name: [f"{sign}{value}" for value in values] for name, values in filters.items()}
 
 
-def _grouped(filters: Sequence[Filter]) -> FilterTexts:
-    parameters: FilterTexts = {}
-    for name, value in filters:
-        parameters.setdefault(name, []).append(value)
-    return parameters
-
-
-def _signed(filters: Sequence[Filter], *, is_negated: bool) -> FilterTexts:
-    return _grouped([(name, f"!{value}" if is_negated else value) for name, value in filters])
-
-
-def _named(name: str, actors: ActorNames) -> list[Filter]:
-    """The filters for the shown name of an event, actor or CI job; none if it is none of them."""
+def _named(name: str, actors: ActorNames) -> Reading | None:
+    """The shown name of an event, actor or CI job; None if it is none of them."""
     folded = _folded(name)
     if folded in _EVENTS:
-        return [("event", _EVENTS[folded])]
+        return Reading({"event": (_EVENTS[folded],)})
     if folded in actors:
-        return [("actor", literal(actor)) for actor in actors[folded]]
-    return [("subject", literal(subject)) for subject in job_subjects(name)]
+        return Reading({"actor": tuple(map(literal, actors[folded]))})
+    subjects = tuple(map(literal, job_subjects(name)))
+    return Reading({"subject": subjects}) if subjects else None
 
 
 def _word(raw: str) -> _Word:
@@ -429,21 +425,20 @@ def _is_field(name: str, value: str) -> bool:
     return name in _FIELDS or name in TIME_FIELDS
 
 
-def _of_field(word: _Word, actors: ActorNames) -> list[Filter]:
-    """The filters of a word that names its field: exactly what it says."""
-    if word.field in TIME_FIELDS:
+def _of_field(word: _Word, field: str, actors: ActorNames) -> Reading:
+    """What a word that names its field means: exactly what it says."""
+    if field in TIME_FIELDS:
         if word.is_negated or not word.text:
-            raise _invalid(f"write {word.field}: and a time, such as {word.field}:2026-01-31")
-        return [(str(word.field), word.text)]
+            raise _invalid(f"write {field}: and a time, such as {field}:2026-01-31")
+        return Reading({field: (word.text,)})
     if not word.text:
-        raise _invalid(f"write a value after {word.field}:")
-    parameter = _FIELDS[str(word.field)]
+        raise _invalid(f"write a value after {field}:")
+    parameter = _FIELDS[field]
+    named = _named(word.text, actors)
+    if named is not None and parameter.name in named.filters:
+        return named
     value = filter_value(parameter, word.text, is_quoted=word.is_quoted)
-    filters = [(parameter.name, value)]
-    if parameter.name in {"event", "actor", "subject"}:
-        named = _named(word.text, actors)
-        filters = named if named and named[0][0] == parameter.name else filters
-    return [(name, f"!{value}" if word.is_negated else value) for name, value in filters]
+    return Reading({parameter.name: (value,)})
 
 
 def _folded(name: str) -> str:

@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
 
 from analytics.model.columns import FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
@@ -43,22 +45,24 @@ _CUTOFF: Final = 0.6
 _SEPARATORS: Final = re.compile(r"[-_./@\s]+")
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownValue:
-    """A value that no row within the retention has in its column, in the syntax of a filter.
+class UnknownValue(Struct, frozen=True, kw_only=True):
+    """A value that no row has, in the syntax of a filter.
 
     A version is one that no row of the packages in the query has, and a package one of its
-    ecosystems; `ecosystems` are others that have the package. `nearest` is a similar value that
-    rows have; `also_in` the other parameters whose rows have it. A package is not `understood` if
-    no ecosystem has such names.
+    ecosystems.
     """
 
     parameter: str
     value: str
-    nearest: str | None
-    also_in: list[str]
-    understood: bool = True
-    ecosystems: list[str] = field(default_factory=list)
+    nearest: Annotated[str | None, Meta(description="A similar value that rows have.")]
+    also_in: Annotated[list[str], Meta(description="Other parameters whose rows have the value.")]
+    understood: Annotated[
+        bool, Meta(description="False for a package with a name that no ecosystem allows.")
+    ]
+    ecosystems: Annotated[
+        list[str],
+        Meta(description="Where rows have the package, if the query names another ecosystem."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,10 @@ async def _described(log: TenantLog, wanted: _Wanted, read: Read) -> UnknownValu
         elsewhere = []
     understood = not is_package or bool(await read(term.text))
     return UnknownValue(
-        parameter.name,
-        text,
-        await _nearest(log, wanted),
-        also_in,
+        parameter=parameter.name,
+        value=text,
+        nearest=await _nearest(log, wanted),
+        also_in=also_in,
         understood=understood,
         ecosystems=[ecosystem for ecosystem, _ in elsewhere],
     )

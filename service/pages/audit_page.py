@@ -249,7 +249,7 @@ def _search_target(slug: str, state: PageState, search: Search, text: str) -> st
     if search.row_id is not None:
         return url_for("dashboard_investigate.row_page", slug=slug, audit_id=search.row_id)
     page = url_for("dashboard.audit_page", slug=slug)
-    shown = None if all(word.is_as_typed for word in search.words) else text
+    shown = None if all(word.as_typed for word in search.words) else text
     return page + state.searched(merged(state.filters_and_window, search), shown).href
 
 
@@ -276,15 +276,13 @@ async def _readings(
     return [
         ReadText(
             word.text,
-            list(value_chips(state, word.parameters, names)),
-            state.instead(word.parameters, {"package": [literal(word.text)]}).href,
-            state.instead(word.parameters, word.all_versions).href if word.all_versions else None,
+            list(value_chips(state, word.filters, names)),
+            state.instead(word.filters, {"package": [literal(word.text)]}).href,
+            state.instead(word.filters, word.all_versions).href if word.all_versions else None,
         )
         for word in search.words
-        if not word.is_as_typed
-        and all(
-            {*values} <= {*state.parameters.get(n, ())} for n, values in word.parameters.items()
-        )
+        if not word.as_typed
+        and all({*values} <= {*state.parameters.get(n, ())} for n, values in word.filters.items())
     ]
 
 

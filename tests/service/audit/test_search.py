@@ -246,7 +246,7 @@ async def test_versions_of_several_packages_are_filters_if_these_mean_the_same(a
 
     (word,) = (await SearchReader(People({}), advisory, log).search("X-1")).words
 
-    assert word.parameters == filters
+    assert word.filters == filters
     assert word.all_versions == ({"package": sorted(affected)} if "version" in filters else None)
 
 
@@ -262,7 +262,7 @@ async def test_versions_of_several_packages_are_filters_if_these_mean_the_same(a
 )
 def test_a_word_that_was_read_as_something_else_says_so(text, is_as_typed):
     (word,) = read_search(text, log=OLD).words
-    assert (word.text, word.is_as_typed) == (text, is_as_typed)
+    assert (word.text, word.as_typed) == (text, is_as_typed)
 
 
 @given(
@@ -284,8 +284,8 @@ def test_a_page_of_circleci_means_its_workflow(vcs, owner, name, number, workflo
         f"<https://circleci.com/workflow-run/{workflow}|the run>",
     ):
         (word,) = read_search(page).words
-        assert word.parameters == {"run_id": [workflow]}, page
-        assert word.is_as_typed is ("://" not in page)
+        assert word.filters == {"run_id": [workflow]}, page
+        assert word.as_typed is ("://" not in page)
     with pytest.raises(InvalidQuery, match="open the workflow"):
         read_search(f"{project}/{number}")
 
