@@ -43,6 +43,11 @@ class BucketCounts:
     blocked: int
     other: int
 
+    @property
+    def total(self) -> int:
+        """All rows of the bucket."""
+        return self.allowed + self.blocked + self.other
+
 
 @dataclass(frozen=True, slots=True)
 class ValueCount:

@@ -8,7 +8,7 @@ with the time before, and give both to `draw`; the macro `drawing(histogram)` dr
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Final, NamedTuple
 
 from analytics.model.filters import Query
@@ -33,8 +33,8 @@ _INSTANT: Final = timedelta(microseconds=1)
 _SECOND_INSTANT: Final = datetime.min.replace(tzinfo=UTC) + _INSTANT
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar(BucketCounts):
     """The rows from `start` on for one step, and how many there were in the window before.
 
     Its parts have heights in pixels: allowed and other rows on the scale of `most`, and blocked
@@ -42,21 +42,12 @@ class Bar:
     the link to only these rows.
     """
 
-    start: datetime
     until: datetime
-    allowed: int
-    blocked: int
-    other: int
     before: int | None
     allowed_height: float
     other_height: float
     blocked_height: float
     narrow: str
-
-    @property
-    def total(self) -> int:
-        """All rows of the bar."""
-        return self.allowed + self.blocked + self.other
 
 
 class AxisLabel(NamedTuple):
@@ -157,8 +148,8 @@ def draw(
     size = -(-len(buckets) // DAYS_MAX) or 1
     counts = [_sum(buckets[at : at + size]) for at in range(0, len(buckets), size)]
     was = [_sum(before[at : at + size]) for at in range(0, len(before), size)][: len(counts)]
-    others = [each.allowed + each.other for each in counts]
-    others_before = [each.allowed + each.other for each in was]
+    others = [each.total - each.blocked for each in counts]
+    others_before = [each.total - each.blocked for each in was]
     most = _round_up(max(others + others_before)) if any(others) else 0
     most_blocked = _round_up(max((each.blocked for each in counts), default=0))
     plot = (PLOT if most_blocked else PLOT + STRIP) if most else 0
@@ -170,20 +161,19 @@ def draw(
         until = min(end, query.until or end)
         allowed = _height(each.allowed, most, plot)
         return Bar(
-            start=since,
+            since,
+            each.allowed,
+            each.blocked,
+            each.other,
             until=until,
-            allowed=each.allowed,
-            blocked=each.blocked,
-            other=each.other,
             before=before,
             allowed_height=allowed,
-            other_height=round(_height(each.allowed + each.other, most, plot) - allowed, 1),
+            other_height=round(_height(each.total - each.blocked, most, plot) - allowed, 1),
             blocked_height=_height(each.blocked, most_blocked, PLOT + STRIP - plot),
             narrow=state.between(_text(since), _text(until)).href,
         )
 
-    totals = [each.allowed + each.blocked + each.other for each in was]
-    bars = [bar(each, totals[n] if n < len(totals) else None) for n, each in enumerate(counts)]
+    bars = [bar(each, was[n].total if n < len(was) else None) for n, each in enumerate(counts)]
     path = "".join(f"V{plot - _height(rows, most, plot):g}h1" for rows in others_before if most)
     return Histogram(bars, step, most, most_blocked, plot, path and f"M0 {plot}{path}")
 
@@ -207,9 +197,8 @@ def _every(minutes: int) -> Callable[[datetime], object]:
 
 
 _MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1_440)
-_BOUNDARIES: Final = tuple(_every(each) for each in _MINUTES)
-_BOUNDARIES_OF_DAYS: Final[tuple[Callable[[datetime], object], ...]] = (
-    date.toordinal,
+_BOUNDARIES: Final[tuple[Callable[[datetime], object], ...]] = (
+    *map(_every, _MINUTES),
     lambda at: (at.toordinal() - 1) // 7,  # the first of all days was a Monday
     lambda at: (at.year, at.month, at.day >= 15),
     lambda at: (at.year, at.month),
@@ -227,7 +216,7 @@ def axis_places(starts: Sequence[datetime], step: timedelta) -> list[int]:
     """
     previous = [max(starts[0], _SECOND_INSTANT) - _INSTANT, *starts] if starts else []
     finer = places = list(range(len(starts)))
-    for key in _BOUNDARIES_OF_DAYS if step >= _DAY else _BOUNDARIES:
+    for key in _BOUNDARIES[len(_MINUTES) - 1 if step >= _DAY else 0 :]:
         changes = enumerate(zip(previous, starts, strict=False))
         finer, places = places, [n for n, (a, b) in changes if key(a) != key(b)]
         if len(places) <= LABELS_MAX:

@@ -190,10 +190,6 @@ class PageState:
         """Those of these rows whose `name` is exactly one of `values`."""
         return self._but(*_PLACE)._with(name, tuple(map(literal, values)))
 
-    def beginning(self, name: str, prefix: str) -> "PageState":
-        """Those of these rows whose `name` begins with `prefix`, in a filter's syntax."""
-        return self._but(*_PLACE)._with(name, (f"{prefix}*",))
-
     def excluding(self, name: str, *values: str) -> "PageState":
         """Those of these rows whose `name` is none of `values`."""
         left = (*self.parameters.get(name, ()), *(f"!{literal(value)}" for value in values))
@@ -236,12 +232,6 @@ class PageState:
         if text is not None:
             layout[SEARCHED] = (text,)
         return replace(self, parameters={**{n: tuple(v) for n, v in parameters.items()}, **layout})
-
-    def replacing(self, name: str, value: str, other: str, new_name: str = "") -> "PageState":
-        """The first page with `other`, of the filter `new_name` if given, instead of a value."""
-        without = self.removing(name, value)
-        target = new_name or name
-        return without._with(target, (*without.parameters.get(target, ()), other))
 
     def removing(self, name: str, value: str) -> "PageState":
         """These rows and those that this value of the filter excluded."""

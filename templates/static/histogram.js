@@ -10,17 +10,15 @@ const [LABELS_MIN, LABELS_MAX] = [4, 6];
 
 // The bars whose beginnings are labelled: `axis_places` in histogram.py, for the wall clock of the shown zone.
 function placesOf(clock) {
-  const thinned = (all) => all.filter((_, n) => n % Math.ceil(all.length / LABELS_MAX) === 0);
-  let finer = [];
-  let places = [...clock.keys()];
-  for (const step of BOUNDARIES) {
-    const unit = (at) => Math.floor(at / MINUTE / step);
-    finer = places;
-    places = [...clock.keys()].filter((n) => unit(clock[n]) !== unit(n ? clock[n - 1] : clock[n] - 1));
-    if (places.length <= LABELS_MAX) break;
-  }
-  if (places.length > LABELS_MAX) return thinned(places);
-  return places.length < LABELS_MIN && thinned(finer).length > places.length ? thinned(finer) : places;
+  const all = [...clock.keys()];
+  const unit = (at, step) => Math.floor(at / MINUTE / step);
+  const places = (step) => all.filter((n) => unit(clock[n], step) !== unit(n ? clock[n - 1] : clock[n] - 1, step));
+  const thinned = (many) => many.filter((_, n) => n % Math.ceil(many.length / LABELS_MAX) === 0);
+  const at = BOUNDARIES.findIndex((step) => places(step).length <= LABELS_MAX);
+  if (at < 0) return thinned(places(BOUNDARIES.at(-1)));
+  const few = places(BOUNDARIES[at]);
+  const finer = thinned(at ? places(BOUNDARIES[at - 1]) : all);
+  return few.length < LABELS_MIN && finer.length > few.length ? finer : few;
 }
 
 function labelAxis(chart) {

@@ -1,6 +1,6 @@
 """A project of a Python index, in the compact form that is cached and that decisions use."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
@@ -65,13 +65,6 @@ class PypiProject(msgspec.Struct, frozen=True, array_like=True):
     status: str | None = None
     status_reason: str | None = None
     dropped: Mapping[str, int] = {}
-
-    def releases(self) -> Iterator[tuple[str, list[ProjectFile]]]:
-        """Each version with its files, in upstream's order."""
-        releases: dict[str, list[ProjectFile]] = {}
-        for file in self.files:
-            releases.setdefault(file.version, []).append(file)
-        yield from releases.items()
 
 
 def find_named(project: PypiProject, path: str) -> ProjectFile | None:

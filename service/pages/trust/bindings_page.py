@@ -45,11 +45,6 @@ class BindingsView:
     older: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def is_narrowed(self) -> bool:
-        """Whether there may be bindings that are not listed."""
-        return any(name in self.parameters for name in PARAMETERS)
-
     def of_state(self, state: str) -> str:
         """The query string for those in `state`, or for all if it is empty."""
         kept = {name: self.parameters[name] for name in _FILTERS if name in self.parameters}

@@ -240,7 +240,7 @@ def test_releases_are_grouped_by_normalised_version() -> None:
     """`1.0` of a wheel and `01.0` of an sdist are one release."""
     project = parsed(simple_page(simple_file(WHEEL), simple_file("some_project-01.0.tar.gz")))
 
-    assert [(version, len(files)) for version, files in project.releases()] == [("1.0", 2)]
+    assert [file.version for file in project.files] == ["1.0", "1.0"]
 
 
 def test_a_cached_project_is_the_same() -> None:
