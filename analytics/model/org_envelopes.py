@@ -274,6 +274,28 @@ class ApiKeyRevoked(Envelope, frozen=True, kw_only=True):
     key_id: str
 
 
+class MachineTokenIssued(Envelope, frozen=True, kw_only=True):
+    """A member got a token to install with from a machine, which works until `expires_at`."""
+
+    event = Event("machine_token_issued")
+    label = "Machine token issued"
+    icon = "key"
+    machine_token_id: str
+    member_id: str
+    name: str
+    expires_at: str
+
+
+class MachineTokenRevoked(Envelope, frozen=True, kw_only=True):
+    """A member's machine token was revoked, by the member or by an administrator."""
+
+    event = Event("machine_token_revoked")
+    label = "Machine token revoked"
+    icon = "key"
+    machine_token_id: str
+    member_id: str
+
+
 class InstallTokenIssued(Envelope, frozen=True, kw_only=True):
     """A CI job exchanged its token for an install token, which works until `expires_at`."""
 

@@ -24,7 +24,7 @@ class VerdictSource(StrEnum):
     SYSTEM = "system"
 
 
-ACTOR_SOURCES: Final = ("admin_token", "api_key", "session", "system")
+ACTOR_SOURCES: Final = ("admin_token", "api_key", "machine_token", "session", "system")
 """How actors prove who they are, besides `oidc_<provider>` of verified CI jobs."""
 
 PACKAGE_NAME_MAX: Final = 512

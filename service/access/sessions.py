@@ -13,7 +13,14 @@ from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
 from service.core.settings import Settings
 from service.store.store import Store
-from service.store.tables import DeviceSignIn, Member, Session, SignInLink, TeamAdmin
+from service.store.tables import (
+    DeviceSignIn,
+    MachineToken,
+    Member,
+    Session,
+    SignInLink,
+    TeamAdmin,
+)
 
 LINK_LIFETIME: Final = timedelta(minutes=10)
 SEEN_STEP: Final = timedelta(minutes=1)
@@ -229,7 +236,7 @@ async def revoke_sessions(
     """End the member's sessions, or only `session_id`, or all but `except_id`; returns how many.
 
     Unless only `session_id` is ended, unused sign-in links end too, because they could start a new
-    session.
+    session, and machine tokens, which a lost machine could install with.
     """
     statement = (
         update(Session)
@@ -246,6 +253,11 @@ async def revoke_sessions(
             update(SignInLink)
             .where(SignInLink.member_id == member_id, SignInLink.used_at.is_(None))
             .values(used_at=now)
+        )
+        await session.execute(
+            update(MachineToken)
+            .where(MachineToken.member_id == member_id, MachineToken.revoked_at.is_(None))
+            .values(revoked_at=now)
         )
     return len((await session.scalars(statement)).all())
 

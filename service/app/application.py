@@ -55,7 +55,7 @@ from service.orgs import (
     roles,
     teams,
 )
-from service.packages.install_tokens import exchange
+from service.packages.install_tokens import exchange, machine_tokens
 from service.packages.npm import routes as npm_routes
 from service.packages.npm.audit_queries import QUERY_BYTES_MAX
 from service.packages.npm.routes import QUERY_PATH
@@ -235,6 +235,7 @@ _BLUEPRINTS: Final = (
     projects.resource.blueprint,
     roles.resource.blueprint,
     key_api.resource.blueprint,
+    machine_tokens.resource.blueprint,
     operator_api.resource.blueprint,
     pypi_routes.blueprint,
     npm_routes.blueprint,

@@ -8,6 +8,7 @@ from service.access.callers import service_context
 from service.app.composition import Services
 from service.audit.export_entries import close_silent_exports
 from service.audit.maintenance import BackgroundJob, Maintenance, maintenance_jobs
+from service.packages.install_tokens.machine_tokens import delete_expired_machine_tokens
 from service.packages.install_tokens.tokens import delete_expired_tokens
 from service.packages.proxy.artifacts import delete_expired_artifacts
 from service.packages.proxy.install_marks import delete_expired_marks
@@ -98,8 +99,9 @@ def housekeeping(services: Services) -> Maintenance:
 
 
 async def delete_expired_install_tokens(services: Services) -> None:
-    """Delete install tokens that expired long ago."""
+    """Delete install tokens and machine tokens that expired long ago."""
     await delete_expired_tokens(services.store, services.clock())
+    await delete_expired_machine_tokens(services.store, services.clock())
 
 
 async def delete_expired_install_marks(services: Services) -> None:

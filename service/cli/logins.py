@@ -83,10 +83,20 @@ class NoHome(LoginsUnusable):
 
 
 @dataclass(frozen=True, slots=True)
+class MachineLogin:
+    """A machine token that `countersign run` installs with in one organisation."""
+
+    org: str
+    id: str
+    expires_at: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Login:
     """A login to one server. `org` and `user` are for display, and `org` the default organisation.
 
-    `is_insecure` permits http to another machine.
+    `is_insecure` permits http to another machine. `machine` is None before the first install.
     """
 
     server: str
@@ -94,6 +104,7 @@ class Login:
     org: str | None = None
     user: str | None = None
     is_insecure: bool = False
+    machine: MachineLogin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +215,7 @@ def _document(logins: Logins) -> dict[str, Any]:
                 **{
                     name: value
                     for name, value in asdict(login).items()
-                    if name in {"org", "user", "is_insecure"}
+                    if name in {"org", "user", "is_insecure"} or (name == "machine" and value)
                 },
             }
             for server, login in logins.by_server.items()
@@ -224,10 +235,15 @@ def _parse(form: Any) -> Logins:  # noqa: ANN401 - JSON of unknown origin
                 entry["org"],
                 entry["user"],
                 bool(entry["is_insecure"]),
+                _machine(entry.get("machine")),
             )
             for server, entry in form["servers"].items()
         },
     )
+
+
+def _machine(form: Any) -> MachineLogin | None:  # noqa: ANN401 - JSON of unknown origin
+    return None if form is None else MachineLogin(**{name: str(form[name]) for name in form})
 
 
 def _kind(text: str) -> CredentialKind:

@@ -9,8 +9,15 @@ from typing import Any, Final
 
 import click
 
-from service.cli.client import Client, ServerRefusal
-from service.cli.logins import Credential, Login, changed_logins, load_logins, session_credential
+from service.cli.client import Client, ServerRefusal, org_path
+from service.cli.logins import (
+    Credential,
+    Login,
+    MachineLogin,
+    changed_logins,
+    load_logins,
+    session_credential,
+)
 from service.cli.output import did_you_mean, one_line, printable
 from service.cli.target import parse_server
 from service.core.errors import Conflict, NotFound, Refusal
@@ -78,6 +85,8 @@ async def end_session(stored: Login) -> str | None:
     """End the session on its server; returns what went wrong, or None."""
     try:
         async with Client(stored.server, stored.credential) as client:
+            if stored.machine is not None:
+                await _revoke_machine(client, stored.machine)
             await client.delete(SESSION_PATH)
     except ServerRefusal as refusal:
         if refusal.answered_status == _ENDED_ALREADY:
@@ -86,12 +95,21 @@ async def end_session(stored: Login) -> str | None:
     return None
 
 
+async def _revoke_machine(client: Client, machine: MachineLogin) -> None:
+    """Revoke a machine token, unless it has ended."""
+    try:
+        await client.delete(org_path(machine.org, "machine-tokens", machine.id))
+    except ServerRefusal as refusal:
+        if refusal.answered_status != _NOT_FOUND:
+            raise
+
+
 def stored_login(url: str | None) -> Login:
     """The stored login to `url`, or the one in use. Raises NotFound."""
     logins = load_logins()
     if url is None:
         if logins.in_use is None:
-            raise NotFound("not signed in to any server")
+            raise NotFound("not signed in to any server: run `countersign login URL`")
         return logins.in_use
     server = parse_server(url, is_insecure=True)
     stored = logins.by_server.get(server)

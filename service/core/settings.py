@@ -30,6 +30,7 @@ OptionalSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 # Runs further apart than the clock guard's 48 hours would all be rejected.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
+MachineSeconds = Annotated[float, msgspec.Meta(ge=60, le=7 * 24 * 3600)]
 Hours = Annotated[float, msgspec.Meta(gt=0, le=24 * 366)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 KeyDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recent_sign_in_s: Seconds = 600.0
     api_key_days_max: KeyDays = 0
     install_token_s: InstallSeconds = 3600.0
+    machine_token_s: MachineSeconds = 12 * 3600.0
     seal_rows: PositiveInt = 50_000
     seal_age_s: Seconds = 15 * 60.0
     seal_interval_s: Seconds = 5.0

@@ -38,8 +38,8 @@ class InstallUnauthenticated(Unauthenticated):
     """
 
     text = (
-        "missing or invalid credentials: send an API key or an install token (csi_…) as the"
-        " password of Basic authentication, or as a bearer token"
+        "missing or invalid credentials: send an API key, an install token (csi_…) or a machine"
+        " token (csm_…) as the password of Basic authentication, or as a bearer token"
     )
     challenge = 'Basic realm="countersign"'
 
@@ -52,12 +52,18 @@ INSTALL_TOKEN_ENDED: Final = InstallUnauthenticated.of(
     "the API key of this install token was revoked or has expired: exchange a CI token for a"
     " new one, with another API key"
 )
+MACHINE_TOKEN_ENDED: Final = InstallUnauthenticated.of(
+    "the machine token has expired or was revoked: `countersign run` gets a new one"
+)
 CREDENTIALS_DIFFER: Final = Invalid.of("the request carries {value} that differ: send one of them")
 CI_TOKEN_REFUSED: Final = Forbidden.of(
     "missing_token: send the CI job's token in x-service-ci-oidc"
 )
 INSTALL_TOKEN_OF_ANOTHER_ORG: Final = Forbidden.of(
     "the install token belongs to another organisation"
+)
+MACHINE_TOKEN_OF_ANOTHER_ORG: Final = Forbidden.of(
+    "the machine token belongs to another organisation"
 )
 TOO_MANY_INSTALL_TOKENS: Final = Busy.of(
     "too many install tokens of {value} are live: use one of them, or wait until they expire",

@@ -77,6 +77,7 @@ ACTOR_SOURCES: Final = (
     f"{CI_SOURCE_PREFIX}*",
     *(f"{CI_SOURCE_PREFIX}{provider}" for provider in CI_LABELS),
     "api_key",
+    "machine_token",
     "session",
     "admin_token",
     "system",

@@ -138,6 +138,7 @@ ROUTINE: Final = (
     people.SessionIssued.event,
     people.SessionRevoked.event,
     people.InstallTokenIssued.event,
+    people.MachineTokenIssued.event,
 )
 """Events that are counted in one line: they are many, and change nothing."""
 CHANGES: Final = tuple(event for event in ADMIN_EVENTS if event not in ROUTINE)

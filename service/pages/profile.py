@@ -13,6 +13,12 @@ from service.access.passkeys.repository import list_passkeys
 from service.access.refusals import SignInAgain
 from service.access.sessions import list_sessions, revoke_sessions
 from service.access.sign_in.flow import own_page
+from service.packages.install_tokens.machine_tokens import (
+    MACHINE_TOKEN_NOT_FOUND,
+    end_machine_token,
+    get_machine_token,
+    list_machine_tokens,
+)
 from service.pages.page import Form, OwnCall, Page, View, page_post
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Session
@@ -40,20 +46,24 @@ class SessionRow:
         "passkey-removed": "The passkey was removed and no longer works. Delete it from your device"
         " or password manager, too.",
         "session-ended": "The session was ended.",
-        "sessions-ended": "All your other sessions and unused sign-in links were ended.",
+        "sessions-ended": "All your other sessions, machine tokens and unused sign-in links were"
+        " ended.",
+        "token-revoked": "The machine token was revoked and no longer works.",
     },
 )
 async def profile_page(call: OwnCall) -> View:
-    """The member's details, passkeys and sessions."""
+    """The member's details, passkeys, sessions and machines."""
     services, caller = call.services.sign_in, call.caller
     async with call.read() as session:
         member = await session.get_one(Member, caller.member_id)
         lifetimes = services.authenticator.lifetimes
         sessions = await list_sessions(session, member.id, lifetimes, services.clock())
         passkeys = await list_passkeys(session, member.id)
+        machines = await list_machine_tokens(session, call.org, member.id, services.clock())
     return {
         "member": member,
         "passkeys": passkeys,
+        "machines": machines,
         "sessions": [
             SessionRow(entry, browser_words(entry.user_agent), entry.id == caller.session_id)
             for entry in sessions
@@ -103,12 +113,23 @@ async def end_session(call: OwnCall, form: Form) -> ResponseReturnValue:
 
 @page_post(blueprint, "/sessions/end-others", needs=None)
 async def end_others(call: OwnCall, _: Form) -> ResponseReturnValue:
-    """End all of the member's sessions except this one, and their unused sign-in links."""
+    """End the member's other sessions, and their machine tokens and unused sign-in links."""
     own_id = call.caller.session_id
     async with call.change() as (work, present, member):
         ended = await revoke_sessions(work.session, member.id, work.now, except_id=own_id)
         _record(work, member, ended, present.audit_context)
     return redirect(profile_page.address(call, "sessions-ended"), 303)
+
+
+@page_post(blueprint, "/machine-tokens/revoke", needs=None)
+async def revoke_token(call: OwnCall, form: Form) -> ResponseReturnValue:
+    """Revoke one of the member's machine tokens."""
+    async with call.change() as (work, present, member):
+        token = await get_machine_token(work, member.tenant_id, form.get("token", ""))
+        if token.member_id != member.id:
+            raise MACHINE_TOKEN_NOT_FOUND
+        end_machine_token(work, token, present.audit_context)
+    return redirect(profile_page.address(call, "token-revoked"), 303)
 
 
 def _record(work: UnitOfWork, member: Member, ended: int, by: AuditContext) -> None:

@@ -97,9 +97,17 @@ VIEWS: Final = (
         },
     ),
     Question(
-        "API keys, bindings, install tokens",
+        "API keys, bindings, tokens",
         "issued, rotated, created, revoked",
-        {"event": (*RIGHTS[-5:], people.InstallTokenIssued.event, people.AdminTokenChanged.event)},
+        {
+            "event": (
+                *RIGHTS[-5:],
+                people.InstallTokenIssued.event,
+                people.MachineTokenIssued.event,
+                people.MachineTokenRevoked.event,
+                people.AdminTokenChanged.event,
+            )
+        },
     ),
     Question(
         "What may be installed",

@@ -145,6 +145,12 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "{unreadable}",
     ),
     "blocklist remove": ("--feed osv --yes", "--feed osv", "--feed nothing --yes"),
+    "machine issue": (
+        "--org acme --name lab --member {member_id}",
+        "--org acme --name lab",
+    ),
+    "machine revoke": ("--org acme {machine_token_id}", "--org acme mtok_none"),
+    "run": ("--dry-run -- true", "-- true"),
     "ci exec": (
         "--url {server} --org acme --dry-run -- true",
         "--url {server} --org acme -- true",
@@ -257,6 +263,7 @@ NEVER_DONE: Final[Mapping[str, str]] = {
     "audit upload": "it needs S3",
     "ci exec": "it needs a token of a CI provider",
     "migrate": "it needs PostgreSQL",
+    "run": "it needs a member's session",
     "audit take-over": "it needs S3",
 }
 """Commands that are refused in every case, with the reason."""

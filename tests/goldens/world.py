@@ -53,6 +53,7 @@ ID_NAMES: Final = (
     "role",
     "provider_name",
     "key_id",
+    "machine_token_id",
     "search_id",
     "exception_id",
 )
@@ -255,7 +256,9 @@ def found(folder: Path) -> Installation:
     CLOCK.advance()
     scopes = [word for scope in SCOPES for word in ("--scope", scope)]
     key = made.ask("apikey", "issue", "--org", "acme", "--name", "goldens", *scopes)
-    made.ids.update(key_id=key["id"], secret=key["secret"])
+    owner = ("--member", MEMBERS["owner"][1])
+    machine = made.ask("machine", "issue", "--org", "acme", "--name", "goldens", *owner)
+    made.ids.update(key_id=key["id"], secret=key["secret"], machine_token_id=machine["id"])
     _use(made)
     CLOCK.advance()
     made.ids.update(_ids_of(made))

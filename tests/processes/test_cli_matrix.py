@@ -73,6 +73,7 @@ NOT_ALLOWED = (
     OPERATOR,
     "an API key reads, and changes nothing",
     "API keys cannot do this",
+    "you are not a member of this organisation",
     "does not accept this API key here",
 )
 FORM = "answers in a form that this program does not know"
@@ -119,6 +120,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
     project = home.ask("project", "add", *ACME, "payments")
     team = home.ask("team", "add", *ACME, "platform")
     key = home.ask("apikey", "issue", *ACME, "--name", "ci", "--scope", "audit:ingest")
+    machine = home.ask("machine", "issue", *ACME, "--name", "laptop", "--member", member["id"])
     session = home.ask("session", "issue", *ACME, "--member", "ada@acme.example", "--cookie")
     trust = ("--issuer", ISSUER, "--sub", "repo:acme/infra", "--repository-id", "355081734")
     binding = home.ask("bindings", "add", *ACME, *trust)
@@ -133,6 +135,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
         "project_id": project["id"],
         "team_id": team["id"],
         "key_id": key["id"],
+        "machine_token_id": machine["id"],
         "secret": key["secret"],
         "cookie": session["cookie"],
         "binding_id": binding["id"],
@@ -261,7 +264,7 @@ def test_a_server_that_is_gone_is_named_and_can_be_tried_again(
     assert ran.refusal.startswith(f"cannot reach {url}")
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "ci exec"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"ci exec", "run"}])
 def test_an_option_that_there_is_not_is_a_wrong_usage(desk: Desk, name: str) -> None:
     words = name.split()
     read = desk.order(*words, "--no-such-option")
@@ -282,7 +285,8 @@ def answers(body: object, at: Strange) -> None:
 LISTS = (
     *("entries", "exports", "bindings", "rejected", "rules", "nearest", "members", "teams"),
     *("projects", "api_keys", "organisations", "domains", "sessions", "artifacts", "feeds"),
-    *("imports", "actions", "findings", "plan", "roles", "notes", "exceptions", "changes"),
+    *("machine_tokens", "imports", "actions", "findings", "plan", "roles", "notes"),
+    *("exceptions", "changes"),
 )
 HOSTILE = {
     "missing": {"id": [], "org": 5, "last": None},

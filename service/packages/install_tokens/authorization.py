@@ -7,6 +7,7 @@ request sees every change of them, made in any process.
 import hashlib
 from dataclasses import dataclass, field, replace
 
+import structlog
 from quart import Request
 
 from analytics.model.instants import format_ms
@@ -21,11 +22,18 @@ from service.core.clock import Clock
 from service.core.errors import Unauthenticated
 from service.core.loop_turns import assign_to
 from service.core.secrets import token_hash
+from service.packages.install_tokens.machine_tokens import PREFIX as MACHINE_PREFIX
+from service.packages.install_tokens.machine_tokens import (
+    MachinePrincipal,
+    StoredMachineToken,
+    find_machine_token,
+)
 from service.packages.install_tokens.tokens import PREFIX, StoredToken, find_token
 from service.packages.refusals import (
     INSTALL_TOKEN_ENDED,
     INSTALL_TOKEN_EXPIRED,
     INSTALL_TOKEN_OF_ANOTHER_ORG,
+    MACHINE_TOKEN_ENDED,
     InstallUnauthenticated,
 )
 from service.store.store import Store
@@ -46,7 +54,7 @@ class InstallCredentials:
 
 @dataclass(frozen=True, slots=True)
 class InstallPrincipal:
-    """A machine that installs, with its API key or with an install token of that key.
+    """A machine that installs, with its API key, an install token of that key, or a member's token.
 
     `secret_id` identifies the install token or the CI token; empty for a key alone.
     """
@@ -71,8 +79,15 @@ class InstallPrincipal:
 
     @property
     def key_id(self) -> str:
-        """The id of the API key, or of the one that the install token was issued to."""
+        """The id of the API key (also that of an install token), or of the machine token."""
         return self.key.key_id
+
+    @property
+    def subject(self) -> str | None:
+        """What rows of its installs are about: the CI job, or the member's machine; else None."""
+        if self.ci is not None:
+            return self.ci.ci.sub
+        return self.key.key_id if isinstance(self.key, MachinePrincipal) else None
 
     @property
     def ci(self) -> Attribution | None:
@@ -123,6 +138,9 @@ class InstallAuthorizer:
         OrgNotFound (404), Forbidden (403), in this order.
         """
         origin = self._authenticator.origin(request, VerdictSource.PROXY)
+        if credentials.secret.startswith(MACHINE_PREFIX):
+            machine = await self._live_machine(credentials.secret, origin)
+            return await self._with_rights(machine, slug, credentials.ci_tokens)
         if not credentials.secret.startswith(PREFIX):
             return await self._by_key(credentials, origin, slug)
         # Before the organisation: strangers must not learn which slugs exist.
@@ -157,10 +175,35 @@ class InstallAuthorizer:
             raise InstallUnauthenticated(error.text) from error
         except Unauthenticated as error:
             raise InstallUnauthenticated from error
+        return await self._with_rights(key, slug, credentials.ci_tokens)
+
+    async def _with_rights(
+        self, key: ApiKeyPrincipal, slug: str, ci_tokens: tuple[str, ...]
+    ) -> tuple[InstallPrincipal, Organisation]:
+        """`key` in the organisation `slug`, if it may install there, with the job of a CI token."""
         org = await self._access.org(slug)
         key.require_install_rights(org)
-        key = await self._access.attributed(key, org, credentials.ci_tokens)
-        return install_principal(key, None, credentials.ci_tokens), org
+        key = await self._access.attributed(key, org, ci_tokens)
+        return install_principal(key, None, ci_tokens), org
+
+    async def _live_machine(self, secret: str, origin: RequestOrigin) -> MachinePrincipal:
+        """The machine with this token. Raises InstallUnauthenticated, MACHINE_TOKEN_ENDED."""
+        hashed = token_hash(secret)
+
+        def load(transaction: Transaction) -> StoredMachineToken:
+            token = find_machine_token(transaction, hashed)
+            if token is None:
+                raise InstallUnauthenticated
+            return token
+
+        token = await self._store.cached_right(("machine_token", hashed), load)
+        # A token also ends by time, without a commit that would drop it from the cache.
+        if token.has_ended or self._clock() >= token.expires_at:
+            raise MACHINE_TOKEN_ENDED
+        structlog.contextvars.bind_contextvars(actor=token.actor)
+        return MachinePrincipal(
+            token.id, token.tenant_id, None, actor=token.actor, role=token.role, origin=origin
+        )
 
     async def _live_token(self, secret: str) -> StoredToken:
         """The unexpired install token with this value. Raises InstallUnauthenticated."""

@@ -5,9 +5,9 @@
 | `x-service-api-key`, with or without `x-service-ci-oidc` | | |
 | Basic | API key | CI token, or nothing |
 | Basic | anything | API key |
-| Basic | anything | install token |
-| Basic (`https://TOKEN@host`) | install token | anything |
-| Bearer (npm's `_authToken`) | | API key or install token |
+| Basic | anything | install token or machine token |
+| Basic (`https://TOKEN@host`) | install token or machine token | anything |
+| Bearer (npm's `_authToken`) | | API key or one of these tokens |
 
 All input is hostile: its length is bounded, and no bytes cause anything worse than a refusal.
 """
@@ -21,15 +21,17 @@ from service.ci.verifier.parsing import TOKEN_CHARS_MAX
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 from service.orgs.api_keys import API_KEY_PREFIX
 from service.packages.install_tokens.authorization import InstallCredentials
-from service.packages.install_tokens.tokens import PREFIX as TOKEN_PREFIX
+from service.packages.install_tokens.machine_tokens import PREFIX as MACHINE_PREFIX
+from service.packages.install_tokens.tokens import PREFIX as INSTALL_PREFIX
 from service.packages.refusals import CREDENTIALS_DIFFER, InstallUnauthenticated
 
 SECRET_CHARS_MAX: Final = 256
-"""Longer than every API key and install token."""
+"""Longer than every API key and token."""
 
 AUTHORIZATION_CHARS_MAX: Final = 64 + (SECRET_CHARS_MAX + TOKEN_CHARS_MAX) * 4 // 3
 
-_OURS: Final = (TOKEN_PREFIX, API_KEY_PREFIX)
+_TOKENS: Final = (INSTALL_PREFIX, MACHINE_PREFIX)
+_OURS: Final = (*_TOKENS, API_KEY_PREFIX)
 
 
 class HeaderLists(Protocol):
@@ -106,11 +108,11 @@ def _basic(encoded: str) -> InstallCredentials:
         if user != password:
             raise CREDENTIALS_DIFFER(value="API keys as user and password")
         return InstallCredentials(_bounded(user))
-    if user.startswith(TOKEN_PREFIX) and password.startswith(_OURS) and user != password:
+    if user.startswith(_TOKENS) and password.startswith(_OURS) and user != password:
         raise CREDENTIALS_DIFFER(value="tokens as user and password")
     if password.startswith(_OURS):
         return InstallCredentials(_bounded(password))
-    if user.startswith(TOKEN_PREFIX):
+    if user.startswith(_TOKENS):
         return InstallCredentials(_bounded(user))
     if user.startswith(API_KEY_PREFIX):
         return InstallCredentials(_bounded(user), (password,) if password else ())

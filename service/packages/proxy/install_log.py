@@ -412,7 +412,7 @@ def _batch(
         version=release.version,
         ecosystem=release.ecosystem,
         file=FileColumns(_file_name(install.artifact.file_name), install.sha256, install.client),
-        subject=audit_context.ci.sub if audit_context.ci else None,
+        subject=principal.subject,
     )
     (batch,) = encode_days([row])
     return batch

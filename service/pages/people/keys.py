@@ -13,6 +13,8 @@ from service.access.roles import Capability
 from service.core.header_names import API_KEY_HEADER
 from service.orgs.api_keys import NEVER, OVERLAP_DEFAULT, KeyTerms, expires_soon
 from service.orgs.key_api import IssuedApiKey, NewApiKey, issue, revoke, rotate
+from service.packages.install_tokens.machine_tokens import list_machine_tokens
+from service.packages.install_tokens.machine_tokens import revoke as revoke_machine_token
 from service.pages.display_names import NamedActor, find_names
 from service.pages.page import Form, IssuedSecret, Page, View, list_part
 from service.pages.services import DashboardServices
@@ -70,7 +72,10 @@ class KeyRow:
     "",
     "people/keys.html",
     needs=Capability.ORG_ADMIN,
-    done={"revoked": "The key was revoked and no longer works."},
+    done={
+        "revoked": "The key was revoked and no longer works.",
+        "machine-revoked": "The machine token was revoked and no longer works.",
+    },
     is_list=True,
 )
 async def keys_page(call: Call[DashboardServices]) -> View:
@@ -84,12 +89,14 @@ async def keys_page(call: Call[DashboardServices]) -> View:
         live_rows = await _rows(session, org, part.rows, now)
         ended_rows = await _rows(session, org, ended[:ENDED_MAX], now)
         replaced = await find_replaced(session, org, [key.id for key in part.rows])
+        machines = await list_machine_tokens(session, org, None, now)
     return {
         "part": part,
         "live": live_rows,
         "ended": ended_rows,
         "replaced": replaced,
         "has_more": len(ended) > ENDED_MAX,
+        "machines": machines,
         "expiries": _expiries(terms),
         "expiry_default": f"{terms.default.days}d",
         "overlaps": OVERLAPS,
@@ -156,3 +163,9 @@ keys_page.secret_form(
     "/<key_id>/rotate", "rotate_key", rotate, _issued, field="overlap", fields=_overlap
 )
 keys_page.form("/<key_id>/revoke", "revoke_key", revoke, "revoked")
+keys_page.form(
+    "/machines/<machine_token_id>/revoke",
+    "revoke_machine_token",
+    revoke_machine_token,
+    "machine-revoked",
+)

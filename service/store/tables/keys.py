@@ -62,6 +62,24 @@ class InstallToken(Base):
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
+class MachineToken(Base):
+    """A member's credential to install with from one machine; stored as a hash.
+
+    It works until `expires_at` or `revoked_at`, while its member is one.
+    """
+
+    __tablename__ = "machine_tokens"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    member_id: Mapped[str] = mapped_column(ForeignKey("members.id"), index=True)
+    name: Mapped[str]
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    revoked_at: Mapped[datetime | None]
+
+
 class InstallMark(Base):
     """The last audit row of an install, so that its repeats add none.
 

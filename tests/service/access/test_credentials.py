@@ -73,6 +73,9 @@ class Request:
     makes_name: bool = False
     names_member: bool = False
     """The body names a member, who is invited for this request."""
+    is_of_members: bool = False
+    """Members may do it for themselves; for others, as here, it needs the capability."""
+
     is_endless: bool = False
     is_form: bool = False
     """Sent empty: an allowed caller gets its page, or hears that the form was on none."""
@@ -139,6 +142,11 @@ REQUESTS: Final = {
     "api_keys.issue": Request("org:admin", good=201, body={"name": "k", "scopes": ["audit:r"]}),
     "api_keys.rotate": Request("org:admin", good=201, body={"overlap": "1h"}),
     "api_keys.revoke": Request("org:admin"),
+    "machine_tokens.list_": Request("org:admin"),
+    "machine_tokens.issue": Request(
+        "org:admin", good=201, body={"name": "lab"}, names_member=True, is_of_members=True
+    ),
+    "machine_tokens.revoke": Request("org:admin", is_of_members=True),
     "searches.list_": Request("audit:r"),
     "searches.create": Request("audit:r", good=201, makes_search=True, is_change=True),
     "searches.delete": Request("audit:r", is_change=True),
@@ -216,6 +224,7 @@ REQUESTS: Final = {
     "dashboard_exceptions.exceptions_page": Request("policy:r"),
     "dashboard_exceptions.new_exception": Request(BELONGING),
     "dashboard_exceptions.ask_exception": Request(BELONGING, is_form=True),
+    "dashboard_keys.revoke_machine_token": Request(BELONGING, is_form=True),
     "dashboard_exceptions.decide_form": Request("policy:w", is_form=True),
 }
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
@@ -504,6 +513,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<search_id>": "search_0",
         "<exception_id>": "pexc_0",
         "<key_id>": "key_0",
+        "<machine_token_id>": "mtok_0",
         "<member_id>": "mem_0",
         "<team_id>": "team_0",
         "<role>": "member",
@@ -517,32 +527,16 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     if "<row:audit_id>" in path:
         (row, *_) = await world.audit(slug)
         ids["<row:audit_id>"] = row["id"]
-    if "<search_id>" in path:
-        answer = await world.client.post(
-            f"/api/v1/admin/orgs/{slug}/audit/searches", headers=world.admin, json=new_search()
-        )
-        ids["<search_id>"] = (await answer.get_json())["id"]
-    if "<exception_id>" in path:
-        answer = await world.client.post(
-            f"/api/v1/admin/orgs/{slug}/policy/exceptions",
-            headers=world.admin,
-            json=new_exception(),
-        )
-        ids["<exception_id>"] = (await answer.get_json())["id"]
-    if "<key_id>" in path:
-        answer = await world.client.post(
-            f"/api/v1/admin/orgs/{slug}/api-keys",
-            headers=world.admin,
-            json={"name": "for one request", "scopes": ["audit:r"]},
-        )
-        ids["<key_id>"] = (await answer.get_json())["id"]
+    for name, (collection, new) in CREATED.items():
+        if name in path:
+            answer = await world.client.post(
+                f"/api/v1/admin/orgs/{slug}{collection}", headers=world.admin, json=new()
+            )
+            ids[name] = (await answer.get_json())["id"]
+    if "<machine_token_id>" in path:
+        ids["<machine_token_id>"] = await new_machine_token(world, slug)
     if "<member_id>" in path:
         ids["<member_id>"] = await invited(world, slug)
-    if "<team_id>" in path:
-        answer = await world.client.post(
-            f"/api/v1/admin/orgs/{slug}/teams", headers=world.admin, json=new_name()
-        )
-        ids["<team_id>"] = (await answer.get_json())["id"]
     if "<export_id>" in path:
         answer = await world.client.get(
             f"/api/v1/admin/orgs/{slug}/audit/export?format=csv", headers=world.admin
@@ -551,6 +545,16 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         await world.services.exporter.drain()
         ids["<export_id>"] = answer.headers["x-export-id"]
     return ids
+
+
+async def new_machine_token(world: World, slug: str) -> str:
+    """The id of a machine token of a new member."""
+    answer = await world.client.post(
+        f"/api/v1/admin/orgs/{slug}/machine-tokens",
+        headers=world.admin,
+        json={"name": "lab", "member": await invited(world, slug)},
+    )
+    return str((await answer.get_json())["id"])
 
 
 def new_search() -> dict[str, str]:
@@ -571,6 +575,15 @@ def new_member() -> dict[str, str]:
 def new_name() -> dict[str, str]:
     """The name of a team or project that is no other's."""
     return {"name": f"name {next(numbers)}"}
+
+
+CREATED: Final = {
+    "<search_id>": ("/audit/searches", new_search),
+    "<exception_id>": ("/policy/exceptions", new_exception),
+    "<key_id>": ("/api-keys", lambda: {"name": "for one request", "scopes": ["audit:r"]}),
+    "<team_id>": ("/teams", new_name),
+}
+"""What a POST creates, and its body, by the variable of paths that names it."""
 
 
 async def invited(world: World, slug: str) -> str:
@@ -605,12 +618,12 @@ async def body_of(world: World, wanted: Request, slug: str) -> dict[str, Any]:
     if wanted.makes_name:
         body = {"json": new_name()}
     if wanted.names_member:
-        body = {"json": {"member": await invited(world, slug)}}
+        body = {"json": {**(wanted.body or {}), "member": await invited(world, slug)}}
     if wanted.has_repository:
         body = {"json": await bound_repository(world, slug)}
     if wanted.form is not None:
         body = {"form": wanted.form}
-    if wanted.items is not None or wanted.body is not None:
+    if wanted.items is not None or (wanted.body is not None and not wanted.names_member):
         body = {"json": wanted.items or wanted.body}
     return body
 
@@ -716,6 +729,9 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
         return expected_of_installing(row, slug)
     if wanted.capability is BELONGING:
         return expected_of_belonging(wanted, row, credential, slug)
+    belonging = expected_of_belonging(wanted, row, credential, slug)
+    if wanted.is_of_members and belonging[0] != wanted.good:
+        return belonging
     held = {"acme": row.in_acme, "other": row.in_other, "missing": NOTHING}[slug]
     answer = expected(wanted, None if row.in_acme is None else held, slug)
     if row.has_scopes and slug == "other":

@@ -44,6 +44,7 @@ async def fill(world: World) -> None:
                 added_at=work.now,
             )
             work.session.add(passkey)
+    await issue_machine_tokens(world)
     await world.create()
     await world.create(origin="team_admin", team_id=world.team.id)
     await remember(world, rejection(world.acme.id, detail=Detail.BINDING_AMBIGUOUS))
@@ -51,6 +52,16 @@ async def fill(world: World) -> None:
     await send_form(world, page, f"{AUDIT}/searches", name="Today")
     page = await open_page(world, f"{AUDIT}/sql", **world.session("owner"))
     await send_form(world, page, f"{AUDIT}/sql/save", name="One")
+
+
+async def issue_machine_tokens(world: World) -> None:
+    """Give the owner a machine token, and an auditor another one, which is newer."""
+    path = "/api/v1/admin/orgs/acme/machine-tokens"
+    for name in ("owner", "auditor"):
+        body = {"name": "laptop", "member": world.members[name].id}
+        answer = await world.client.post(path, headers=world.admin, json=body)
+        assert answer.status_code == 201
+        world.clock.advance(seconds=1)
 
 
 def links_of(page: Page) -> Iterator[str]:

@@ -7,13 +7,15 @@ import json
 import pytest
 from sqlalchemy import text
 
+from service.access.callers import member_actor
 from service.core.settings import Settings
 from service.packages.proxy.installs import client_of
 from tests.budgets import sample
 from tests.databases import IS_POSTGRESQL
 from tests.other_programs import execute, write_lock
 from tests.service.gates import Gate
-from tests.service.packages.install_tokens.jobs import INSTALL, bearer, exchanged, new_key
+from tests.service.orgs.desk import answered
+from tests.service.packages.install_tokens.jobs import INSTALL, basic, bearer, exchanged, new_key
 from tests.service.packages.proxy.files import LARGE
 from tests.service.packages.proxy.proxied import (
     BIG,
@@ -361,3 +363,18 @@ async def test_a_small_file_of_npm_is_waited_for(proxied: Proxied):
 
     (row,) = await proxied.rows()
     assert row["file_sha256"] == hashlib.sha256(BIG).hexdigest()
+
+
+async def test_installs_with_a_machine_token_name_the_member_and_the_machine(proxied: Proxied):
+    world = proxied.world
+    token = await answered(world, "POST", "/machine-tokens", {"name": "laptop"})
+    proxied.publishes("idna", wheel_of("idna", "3.7"))
+    path = await proxied.path_of("idna")
+    response = await proxied.bare(path, basic("countersign", token["token"]))
+
+    assert response.status_code == 200
+    (row,) = await proxied.rows()
+    assert (row["event"], row["packageName"]) == ("install_allowed", "idna")
+    assert row["actor"] == member_actor("github", world.members["owner"].id)
+    assert (row["actor_source"], row["subject"]) == ("machine_token", token["id"])
+    assert [one["id"] for one in await world.audit(actor_source="machine_token")] == [row["id"]]

@@ -28,7 +28,7 @@ def own_endpoints(world: World) -> set[tuple[str, str]]:
 async def test_it_takes_a_session(world: World, credential: str) -> None:
     headers = await TABLE[credential].headers(world)
     endpoints = own_endpoints(world)
-    assert len(endpoints) == 9
+    assert len(endpoints) == 10
 
     for method, path in endpoints:
         answer = await world.client.open(path, method=method, headers=headers | OWN, json={})
