@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SIZE ?= 2m
+DIST ?= dist
 # Package managers that tests install with.
 export CLIENTS ?= $(CURDIR)/.clients
 # Query engines that tests read the open table with: 3 GB.
@@ -35,7 +36,7 @@ WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/
 exact = --quiet --no-deps --require-hashes $(addprefix -r requirements/,$(1))
 pinned = $(BIN)/uv pip install --system-certs --python $(BIN)/python $(exact) || $(BIN)/pip install $(exact)
 
-.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live mutants goldens check format bench hashes sbom clean help
+.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live mutants goldens check format bench hashes sbom client clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -109,6 +110,9 @@ hashes: $(VENV)/.installed ## write requirements/ from pyproject.toml and constr
 
 sbom: $(VENV)/.installed ## write sbom.json (CycloneDX); OSV=all.zip compares it with these records
 	@sh requirements/sbom.sh $(BIN) sbom.json $(OSV)
+
+client: $(VENV)/.installed ## build the wheel of the commands that work on a server (DIST=folder)
+	@$(BIN)/python requirements/client.py $(DIST)
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
 	rm -rf $(VENV) .clients .engines .openapi .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

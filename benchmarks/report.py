@@ -26,8 +26,11 @@ BEGIN: Final = "<!-- made by benchmarks/report.py: {} -->"
 END: Final = "<!-- end: {} -->"
 WIDTH: Final = 120
 PLOTTED_PAGES: Final = ("newest", "two filters", "rare package", "absent")
-BESIDE: Final = ("direct", "before", "Countersign", "Quart, asyncpg", "devpi", "Verdaccio")
-"""The columns of claims beside a version before, beside the HTTP peer and other proxies."""
+BESIDE: Final = (
+    *("direct", "before", "Countersign", "Quart, asyncpg", "devpi", "Verdaccio"),
+    *("scfw", "safe-chain"),
+)
+"""The columns of claims beside a version before, the HTTP peer, other proxies and wrappers."""
 
 PLOTTED_SUMS: Final = ("histogram", "top packages", "top actors")
 

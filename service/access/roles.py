@@ -47,6 +47,9 @@ READING_SCOPES: Final = (
 UNSCOPED_RIGHTS: Final = (Capability.PACKAGES_INSTALL, Capability.AUDIT_INGEST)
 """What a key may do that was issued before scopes were required."""
 
+UNSCOPED_WORDS: Final = "send rows, install (no scopes: rotate it)"
+"""In words, what a key may do that was issued before scopes were required."""
+
 KEY_SCOPES: Final = (*READING_SCOPES, *UNSCOPED_RIGHTS)
 """The capabilities that an API key can be issued with. None changes settings, or issues keys."""
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import click
 
+from service.access.roles import UNSCOPED_WORDS
 from service.cli.client import Client, JsonObject, drop_none, org_path, rephrased
 from service.cli.commands import api_command, current_run
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.cli.times import INSTANT
-from service.orgs.api_keys import UNSCOPED_WORDS
 
 
 @root.group("access")

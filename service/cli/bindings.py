@@ -18,7 +18,6 @@ from service.cli.target import ORG_VARIABLE
 from service.cli.times import INSTANT
 from service.core.errors import NotFound
 from service.core.exit_codes import ExitCode, WrongUsage
-from service.store.tables import Origin
 
 _COLUMNS: Final = (
     "id",
@@ -80,7 +79,7 @@ async def bindings_add(
         sub_pattern=sub,
         repository_id=repository_id,
         event_names=events,
-        origin=_origin(client, team).value,
+        origin=_origin(client, team),
         project_id=None if project is None else await client.project_id(slug, project),
         team_id=team,
         conditions=_conditions(conditions) or None,
@@ -101,13 +100,13 @@ def _conditions(given: tuple[str, ...]) -> dict[str, str]:
     return conditions
 
 
-def _origin(client: Client, team: str | None) -> Origin:
-    """On whose behalf a binding is created. Raises WrongUsage."""
+def _origin(client: Client, team: str | None) -> str:
+    """The `origin` of a binding that is created. Raises WrongUsage."""
     if not client.is_local:
-        return Origin.ORG_ADMIN if team is None else Origin.TEAM_ADMIN
+        return "org_admin" if team is None else "team_admin"
     if team is not None:
         raise WrongUsage("a team's bindings are created by its admins, on a server")
-    return Origin.PLATFORM_ADMIN
+    return "platform_admin"
 
 
 @api_command(bindings, "list", needs_org=False)

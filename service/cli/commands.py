@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
@@ -72,6 +73,11 @@ NOT_INITIALISED: Final = Refusal.of(
 )
 
 
+CLIENT_ALONE: Final = Refusal.of(
+    "this is the client alone, which has no data dir: run `countersign login URL`, or install the"
+    " whole of countersign-service",
+    status=503,
+)
 ORG_MISSING: Final = WrongUsage.of(f"name the organisation: --org SLUG, or {ORG_VARIABLE}")
 
 
@@ -392,6 +398,8 @@ async def within_data_dir(
 
     Raises NOT_INITIALISED, Conflict for a database of another version.
     """
+    if find_spec("service.app") is None:
+        raise CLIENT_ALONE
     from service.access.callers import cli_caller
     from service.app.bootstrap import check_writable
     from service.app.composition import build_services

@@ -1,5 +1,6 @@
 """The version that runs: as installed, and as checked out if that has changed since."""
 
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Final
 from service.core.settings import REPOSITORY
 
 DISTRIBUTION: Final = "countersign-service"
+CLIENT_DISTRIBUTION: Final = "countersign-client"
+"""The commands that work on a server, alone: see requirements/client.py."""
+
 UNKNOWN: Final = "0.0+unknown"
 """Of a tree that is not installed, or that was installed with neither git's data nor a version."""
 FALLBACK: Final = "0.0"
@@ -17,10 +21,10 @@ FALLBACK: Final = "0.0"
 @cache
 def service_version() -> str:
     """The version of this service (PEP 440), as of the first call in the process."""
-    try:
-        installed = metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        installed = UNKNOWN
+    installed = UNKNOWN
+    for distribution in (CLIENT_DISTRIBUTION, DISTRIBUTION):
+        with suppress(metadata.PackageNotFoundError):
+            installed = metadata.version(distribution)
     return version_of(UNKNOWN if installed == FALLBACK else installed, REPOSITORY)
 
 

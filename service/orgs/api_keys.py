@@ -38,9 +38,6 @@ EXPIRES_SOON: Final = timedelta(days=14)
 EXPIRES_NEXT: Final = timedelta(days=7)
 """How long before its expiry a key is counted for the operator, who may have to ask for it."""
 
-UNSCOPED_WORDS: Final = "send rows, install (no scopes: rotate it)"
-"""In words, what a key may do that was issued before scopes were required."""
-
 Require = Callable[[Capability, Organisation], None]
 """Raises Forbidden unless the issuer has the capability in the organisation."""
 

@@ -11,12 +11,11 @@ from quart import Response
 
 from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
-from service.access.roles import Capability, Role
+from service.access.roles import UNSCOPED_WORDS, Capability, Role
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.services import AuditServices
 from service.core.threads import in_thread
 from service.core.version import service_version
-from service.orgs.api_keys import UNSCOPED_WORDS
 from service.trust.bindings.listing import parse_as_of
 from service.trust.reports.access_report import (
     AccessReport,

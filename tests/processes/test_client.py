@@ -1,0 +1,148 @@
+"""The wheel of the client works where nothing is installed but the few packages that it names."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from service.core.settings import REPOSITORY
+from tests.goldens.commands import leaves
+from tests.processes.desks import Desk, by_browser
+from tests.processes.homes import DEADLINE_S, Home, Server
+
+pytestmark = pytest.mark.slow
+
+MB_MAX = 20
+REFUSED = 1
+START = (
+    "import sys; sys.path[:0] = sys.argv.pop(1).split(':');"
+    " from service.cli.main import main; main(prog_name='countersign')"
+)
+HELPS = (
+    "import sys; sys.path[:0] = sys.argv.pop(1).split(':');"
+    " from service.cli.root import root;"
+    " [root.main([*name.split(), '--help'], 'countersign', standalone_mode=False)"
+    "  for name in sys.argv[1:]]"
+)
+"""Shows the help of each command that is named, in one process."""
+
+
+class Client:
+    """The client, unpacked beside links to what it needs."""
+
+    def __init__(self, wheel: Path, folder: Path) -> None:
+        self.code, self.needed = folder / "client", folder / "needed"
+        with ZipFile(wheel) as archive:
+            archive.extractall(self.code)
+        self.needed.mkdir()
+        (self.info,) = self.code.glob("*.dist-info")
+        message = metadata.Distribution.at(self.info)
+        self.distributions = closure(message.requires or [])
+        for distribution in self.distributions:
+            for top in {file.parts[0] for file in distribution.files or []} - {".."}:
+                (self.needed / top).symlink_to(distribution.locate_file(top))
+
+    def run(
+        self, desk: Desk, *words: str, program: str = START
+    ) -> subprocess.CompletedProcess[str]:
+        """The command in an interpreter that finds no other package."""
+        path = f"{self.code}:{self.needed}"
+        command = [sys.executable, "-I", "-S", "-c", program, path, *words]
+        return subprocess.run(
+            command, env=desk.environment(), capture_output=True, text=True, timeout=DEADLINE_S
+        )
+
+
+def closure(requirements: list[str]) -> list[metadata.Distribution]:
+    """The distributions that are needed here, with those that they need."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = [*requirements]
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        is_for_us = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if is_for_us and name not in found:
+            found[name] = metadata.distribution(name)
+            waiting += found[name].requires or []
+    return [*found.values()]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    folder = tmp_path_factory.mktemp("client")
+    command = [sys.executable, str(REPOSITORY / "requirements" / "client.py"), str(folder)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, timeout=DEADLINE_S)
+    (wheel,) = folder.glob("*.whl")
+    return Client(wheel, folder)
+
+
+@pytest.fixture(scope="module")
+def serving(there: Home) -> Iterator[Server]:
+    return there.serve()
+
+
+def listed(client: Client, desk: Desk, *group: str) -> list[str]:
+    """The commands of a group, as its help lists them."""
+    text = client.run(desk, *group, "--help").stdout.partition("Commands:\n")[2]
+    return re.findall(r"^  ([\w-]+) ", text, re.MULTILINE)
+
+
+def test_it_has_the_commands_of_laptops_and_jobs_and_none_of_a_data_dir(client: Client, desk: Desk):
+    commands = {*listed(client, desk)}
+    assert {"login", "logout", "whoami", "run", "ci", "machine", "bindings", "explain"} <= commands
+    assert not {"serve", "init", "backup", "restore", "migrate", "lake", "demo"} & commands
+
+
+def test_every_command_that_it_lists_can_be_called(client: Client, desk: Desk):
+    commands = listed(client, desk)
+    names = [name for name in leaves() if name.split()[0] in commands]
+    ran = client.run(desk, *names, program=HELPS)
+
+    assert (ran.returncode, ran.stderr, len(names) > 30) == (0, "", True)
+    shown = re.findall(r"^Usage: countersign ([\w -]+?) \[OPTIONS\]", ran.stdout, re.MULTILINE)
+    assert shown == names
+
+
+def test_it_is_small(client: Client):
+    """Its wheel and all that is installed with it."""
+    files = [
+        Path(str(file.locate()))
+        for each in client.distributions
+        for file in each.files or []
+        if not str(file).endswith(".pyc")
+    ]
+    files += [file for file in client.code.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files if file.exists()) < MB_MAX * 10**6
+    assert (client.info / "licenses" / "LICENSE").exists()
+
+
+def test_it_signs_in_and_installs(client: Client, desk: Desk, there: Home, serving: Server):
+    member = ("ada@acme.example", "--idp", "github", "--role", "owner")
+    there.ask("member", "add", "--org", "acme", *member)
+    issue = ("session", "issue", "--org", "acme", "--member", member[0], "--cookie")
+    cookie = there.ask(*issue, base_url=serving.url)["cookie"]
+    # As by the whole command: the file of logins is the same.
+    assert by_browser(desk, serving, cookie).code == 0
+
+    who = client.run(desk, "whoami", "--json")
+    assert json.loads(who.stdout)["member"]["email"] == member[0]
+    script = "import os; print(os.environ['COREPACK_NPM_TOKEN'][:4])"
+    ran = client.run(desk, "run", "--", sys.executable, "-c", script)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "csm_\n", "")
+    rows = client.run(desk, "bindings", "list", "--json")
+    assert (rows.returncode, json.loads(rows.stdout)["bindings"]) == (0, [])
+
+
+def test_without_a_server_it_says_what_is_missing(client: Client, desk: Desk):
+    ran = client.run(desk, "bindings", "list", "--local")
+    assert ran.returncode == REFUSED
+    assert ran.stderr.startswith("countersign: this is the client alone, which has no data dir")
+    assert client.run(desk, "--version").stdout.startswith("countersign, version ")
