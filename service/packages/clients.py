@@ -80,6 +80,13 @@ def job_snippet(
     return Snippet("sh" if provider is CiProvider.OTHER else "yaml", text)
 
 
+def laptop_snippet(client: PackageManager, address: ProxyAddress) -> Snippet:
+    """How a member installs with `client` on their own machine."""
+    return Snippet(
+        "sh", f"countersign login {address.server}\ncountersign run -- {client.command}\n"
+    )
+
+
 def exchange_snippet(
     provider: CiProvider, address: ProxyAddress, audience: str = "countersign"
 ) -> Snippet:

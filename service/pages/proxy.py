@@ -18,6 +18,7 @@ from service.packages.clients import (
     client_snippet,
     exchange_snippet,
     job_snippet,
+    laptop_snippet,
 )
 from service.packages.ecosystem import EcosystemFacts
 from service.packages.ecosystems import CLIENTS, ECOSYSTEMS
@@ -223,7 +224,11 @@ def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_nam
             )
             for name, each in _PROVIDERS.items()
         ],
-        "with_command": [*once, job],
+        "with_command": [
+            *once,
+            job,
+            _snippet("On a member’s own machine", laptop_snippet(client, address)),
+        ],
         "without_command": [
             _snippet("Get the job’s token", exchange_snippet(provider, address, audience)),
             _snippet(f"Install with {client.label}", client_snippet(client, address)),

@@ -120,7 +120,8 @@ async def test_each_client_and_provider_has_lines_for_this_organisation(
 
     assert len(chosen) == 4  # the section of the navigation, the theme, the client and the provider
     assert any("--url http://localhost:8080 --org acme" in block for block in blocks)
-    assert len(blocks) == (4 if client == "poetry" else 3)
+    assert any("countersign run -- " in block for block in blocks)
+    assert len(blocks) == (5 if client == "poetry" else 4)
 
 
 @pytest.mark.parametrize("query", ["client=cargo", "provider=jenkins", "x=1", "client=a&client=b"])
