@@ -13,7 +13,7 @@ from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
 from analytics.model.labels import FILTER_LABELS, event_label
 from service.audit.actor_names import names_of_actors
 from service.ci.providers import job_label
-from service.pages.state import PageState
+from service.pages.state import PageState, bound
 from service.store.batching import scalars_of
 from service.store.tables import Project, Team
 
@@ -94,12 +94,16 @@ async def find_names(
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One active filter: `label` `relation` `value`, and the link to the page without it."""
+    """One active filter: `label` `relation` `value`, and the link to the page without it.
+
+    `at` is the instant of a time.
+    """
 
     label: str
     relation: str
     value: str
     remove: str
+    at: datetime | None = None
 
 
 def active_chips(state: PageState, names: Mapping[str, str]) -> list[Chip]:
@@ -117,7 +121,17 @@ def named_by(filters: Mapping[str, Sequence[str]]) -> set[str]:
 def _window_chips(state: PageState) -> Iterator[Chip]:
     for name, relation in (("last", "last"), ("since", "since"), ("until", "until")):
         for value in state.parameters.get(name, ()):
-            yield Chip("Time", relation, value, state.removing(name, value).href)
+            yield _window_chip(name, relation, value, state.removing(name, value).href)
+
+
+def _window_chip(name: str, relation: str, value: str, remove: str) -> Chip:
+    try:
+        at = None if name == "last" else bound(name, value)
+    except ValueError:
+        at = None
+    is_instant = at is not None and "T" in value
+    words = f"{at:%Y-%m-%d %H:%M:%S.%f}".removesuffix(".000000") if is_instant else value
+    return Chip("Time", relation, words, remove, at)
 
 
 def value_chips(

@@ -33,7 +33,7 @@ from service.pages.page import Page, View
 from service.pages.reports import SIGN_INS
 from service.pages.rows import load_newest, pretty_json
 from service.pages.services import DashboardServices
-from service.pages.state import PageState, retention_window
+from service.pages.state import PageState, in_picker, retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
@@ -60,7 +60,10 @@ def change(rows: int, before: int | None) -> str:
     return f"{100 * (rows - before) / before:+.0f} %" if before else f"+{rows:,}"
 
 
-for text_filter in (age, cut, format_label, grouped, initials, job_label, literal, pretty_json):
+for text_filter in (
+    *(age, cut, format_label, grouped, in_picker, initials),
+    *(job_label, literal, pretty_json),
+):
     home.add_app_template_filter(text_filter)
 
 

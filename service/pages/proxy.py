@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from quart import Blueprint, url_for
@@ -27,7 +26,6 @@ from service.packages.proxy.circuit_breaker import CircuitState
 from service.packages.proxy.disk_cache import Usage
 from service.packages.proxy.registries import PackageCaches, PackageRegistry
 from service.packages.proxy.services import ProxyServices
-from service.pages.display_names import ago
 from service.pages.navigation import may
 from service.pages.page import Page, View
 from service.pages.services import DashboardServices
@@ -61,8 +59,6 @@ class UpstreamStatus:
     has_credentials: bool = False
     file_origins: list[str] = field(default_factory=list)
     health: UpstreamHealth | None = None
-    answered_ago: str | None = None
-    failed_ago: str | None = None
     not_asked: list[str] = field(default_factory=list)
     """Origins that did not answer, and are asked again after a pause."""
 
@@ -107,7 +103,7 @@ async def proxy_page(call: Call[DashboardServices], query: ProxyQuery) -> View:
         installs = Later(lambda: load_groups(services.store, log, state, ["ecosystem"], now))
     registries = group_of(ProxyServices).registries
     upstreams = [
-        _upstream(facts, address, registries[ecosystem].public, now)
+        _upstream(facts, address, registries[ecosystem].public)
         for ecosystem, facts in ECOSYSTEMS.items()
     ]
     return {
@@ -130,7 +126,6 @@ def _upstream(
     facts: EcosystemFacts[Any],
     address: ProxyAddress,
     public: PackageRegistry[Any] | None,
-    now: datetime,
 ) -> UpstreamStatus:
     setting = f"COUNTERSIGN_PROXY_{facts.ecosystem.upper()}_UPSTREAM"
     status = UpstreamStatus(facts.label, facts.address(address), setting)
@@ -144,21 +139,12 @@ def _upstream(
         has_credentials=registry.authorization is not None,
         file_origins=sorted(map(str, registry.file_origins)),
         health=health,
-        answered_ago=_ago(health.answered_at, now),
-        failed_ago=_ago(health.failed_at, now),
         not_asked=[
             str(origin)
             for origin, circuit in upstream.circuits.items()
             if circuit.state is not CircuitState.CLOSED
         ],
     )
-
-
-def _ago(at: datetime | None, now: datetime) -> str | None:
-    if at is None:
-        return None
-    words = ago(max(now - at, timedelta()))
-    return "just now" if words == "now" else f"{words} ago"
 
 
 async def _cache_usage(services: DashboardServices) -> View | None:

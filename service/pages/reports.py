@@ -16,6 +16,7 @@ from service.core.errors import Invalid
 from service.pages.display_names import NamedActor, find_names
 from service.pages.page import Page, View
 from service.pages.services import DashboardServices
+from service.pages.state import from_picker
 from service.trust.bindings.listing import parse_as_of
 from service.trust.reports.access_api import notes
 from service.trust.reports.access_report import AccessReport, ReportedMember, report_access
@@ -180,7 +181,7 @@ class ReportDateQuery(Request):
 )
 async def access_page(call: Call[DashboardServices], query: ReportDateQuery) -> View:
     """Who could do what as of what was typed, by default now. Raises StoreFault, QueryTooSlow."""
-    services, org, typed = call.services, call.org, query.asOf.strip()
+    services, org, typed = call.services, call.org, from_picker(query.asOf.strip())
     try:
         as_of = parse_as_of(typed or None)
         report = await report_access(

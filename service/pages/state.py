@@ -63,8 +63,31 @@ _SHOWN: Final = ("last", "back", *_LISTS, SEARCHED)
 
 _KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit", *_LISTS)
 
-_PICKED: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)
+_PICKED: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", re.ASCII)
 """What browsers send of a date picker."""
+
+
+def from_picker(text: str) -> str:
+    """The instant of a date picker, or `text` as it is."""
+    picked = _PICKED.fullmatch(text)
+    return text if picked is None else f"{text}{'' if picked[1] else ':00'}Z"
+
+
+def in_picker(text: str, name: str = "since") -> str | None:
+    """The instant `text` as a date picker shows it; None if it cannot. `name` is its parameter."""
+    try:
+        at = bound(name, from_picker(text)) if text else None
+    except ValueError:
+        return None
+    if at is None or at.microsecond:
+        return None if at else ""
+    return at.isoformat()[: 19 if at.second else 16]
+
+
+def bound(name: str, text: str) -> datetime:
+    """The instant that `text` names as the parameter `name`. Raises ValueError."""
+    return (parse_until if name == "until" else parse_since)(text)
+
 
 Values = tuple[str, ...]
 
@@ -130,18 +153,6 @@ class PageState:
     def view(self) -> list[str]:
         """Those of VIEWS that are chosen."""
         return [name for name in VIEWS if name in self._listed("view")]
-
-    def picked(self, name: str) -> str | None:
-        """The bound `name` as a date picker shows it; None if that is not all it says."""
-        text = self._one(name)
-        if text is None:
-            return ""
-        try:
-            at = (parse_since if name == "since" else parse_until)(text)
-        except ValueError:
-            return None
-        is_full_minute = at == at.replace(second=0, microsecond=0)
-        return at.isoformat()[:16] if is_full_minute else None
 
     @property
     def is_first_page(self) -> bool:
@@ -323,7 +334,7 @@ def parse_state(parameters: Mapping[str, Iterable[str]]) -> PageState:
     known = {name: values for name, values in cleaned.items() if values}
     for name in BOUND_PARAMETERS:
         if name in known:
-            known[name] = tuple(f"{v}:00Z" if _PICKED.fullmatch(v) else v for v in known[name])
+            known[name] = tuple(map(from_picker, known[name]))
     for name in _LISTS:
         if name in known:
             known[name] = (",".join(known[name]),)

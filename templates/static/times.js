@@ -1,5 +1,5 @@
-// Shows all times of a page in the user's own zone or in UTC, as they choose: in rows, details and tooltips. Without
-// this script all times are in UTC.
+// Shows all times of a page in the user's own zone or in UTC, as they choose: in rows, details, tooltips and fields. What
+// is typed is sent in UTC. Without this script all times are in UTC.
 const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const CHOICE = "countersign-zone";
 const toggle = document.querySelector("[data-zone-toggle]");
@@ -37,6 +37,11 @@ export function showLocalTimes(part) {
     time.dataset.utc ??= time.title;
     time.title = zone === "UTC" ? time.dataset.utc : `${format.second.format(new Date(time.dateTime))} ${zone}`;
   }
+  for (const said of part.querySelectorAll("[data-at]")) {
+    said.dataset.utc ??= said.title;
+    const at = `${format.minute.format(new Date(said.dataset.at))} ${zone}`;
+    said.title = zone === "UTC" ? said.dataset.utc : said.dataset.utc.replace(/[-\d]{10} [:\d]{5} UTC/, at);
+  }
   for (const bar of part.querySelectorAll("title[data-since], desc[data-since]")) {
     bar.dataset.utc ??= bar.textContent;
     const counts = bar.dataset.utc.slice(bar.dataset.utc.indexOf(" UTC: ") + " UTC: ".length);
@@ -46,7 +51,8 @@ export function showLocalTimes(part) {
   }
   for (const picker of part.querySelectorAll("input[type=datetime-local]")) {
     const at = picker.value && new Date(picker.value + (picker.dataset.zone === own ? "" : "Z"));
-    if (at) picker.value = zone === "UTC" ? at.toISOString().slice(0, 16) : format.minute.format(at).replace(" ", "T");
+    const { length } = picker.value;
+    if (at) picker.value = (zone === "UTC" ? at.toISOString() : format.second.format(at).replace(" ", "T")).slice(0, length);
     picker.dataset.zone = zone;
   }
   for (const name of part.querySelectorAll("span[data-zone]")) {
@@ -54,12 +60,23 @@ export function showLocalTimes(part) {
   }
 }
 
-// A picker shows the chosen zone; what is sent is UTC.
+// `text` with the times of the shown zone in its words since: and until: as those of UTC.
+function inUtc(text) {
+  return text.replace(/\b(since|until):(\d{4}-\d\d-\d\d)(T\d\d:\d\d:\d\d)?(?=\s|$)/g, (word, name, day, time) => {
+    const at = new Date(day + (time ?? "T00:00:00"));
+    if (isNaN(at)) return word; // the server says what is wrong with it
+    if (name === "until" && !time) at.setDate(at.getDate() + 1); // a day, to its end
+    return `${name}:${at.toISOString().slice(0, 19)}Z`;
+  });
+}
+
+// Pickers and searches are in the shown zone; what is sent is UTC.
 document.addEventListener("formdata", ({ target, formData }) => {
   for (const picker of target.querySelectorAll("input[type=datetime-local]")) {
     if (!picker.value || picker.dataset.zone === "UTC") continue;
-    formData.set(picker.name, new Date(picker.value).toISOString().slice(0, 16));
+    formData.set(picker.name, new Date(picker.value).toISOString().slice(0, picker.value.length));
   }
+  if (shownZone() !== "UTC" && target.matches("[role=search]") && formData.has("q")) formData.set("q", inUtc(formData.get("q")));
 });
 
 function showChoice() {

@@ -12,6 +12,7 @@ from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.pages.page import FormState, Page, View
 from service.pages.services import DashboardServices
+from service.pages.state import from_picker
 from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.trust.bindings.listing import BindingFilter, list_page, parse_as_of, parse_state
 from service.trust.bindings.repository import BindingState, count_by_state
@@ -79,7 +80,7 @@ async def load_bindings_view(
     now, org = call.services.clock(), call.org
     parameters = {name: text for name in PARAMETERS if (text := typed.get(name))}
     faults: dict[str, str] = {}
-    as_of = _as_of(parameters.get("asOf"), now, faults)
+    as_of = _as_of(from_picker(parameters.get("asOf", "")), now, faults)
     if len(parameters.get("text", "")) > SUB_PATTERN_MAX:
         faults["text"] = f"text must be at most {SUB_PATTERN_MAX} chars"
     state = parameters.get("state")
@@ -114,10 +115,10 @@ async def load_bindings_view(
     )
 
 
-def _as_of(text: str | None, now: datetime, faults: dict[str, str]) -> datetime | None:
+def _as_of(text: str, now: datetime, faults: dict[str, str]) -> datetime | None:
     """The requested instant; None, with an entry in `faults`, if it is invalid or in the future."""
     try:
-        as_of = parse_as_of(text)
+        as_of = parse_as_of(text or None)
     except Invalid as error:
         faults["asOf"] = error.text
         return None
