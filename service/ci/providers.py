@@ -357,6 +357,12 @@ def job_parts(subject: str) -> tuple[str, str] | None:
     return next(filter(None, (subjects.label(subject) for subjects in SUBJECTS)), None)
 
 
+def job_provider(subject: str) -> CiFacts | None:
+    """The provider whose jobs have subjects of this form; None for other subjects."""
+    labels = ((facts, facts.subjects.label(subject)) for facts in KNOWN if facts.subjects)
+    return next((facts for facts, label in labels if label), None)
+
+
 def job_label(subject: str) -> str | None:
     """The repository and ref of a CI subject, `acme/app · main`; None for other subjects."""
     parts = job_parts(subject)

@@ -22,7 +22,7 @@ from service.access.callers import MemberPrincipal
 from service.access.roles import Capability
 from service.audit.clock_guard import ClockGuard
 from service.audit.tenant_log import TenantLog, open_log
-from service.ci.providers import job_label
+from service.ci.providers import job_label, job_provider
 from service.core.errors import NotFound, Unauthenticated
 from service.orgs.members import list_owners
 from service.pages.attention import load_attention
@@ -62,7 +62,7 @@ def change(rows: int, before: int | None) -> str:
 
 for text_filter in (
     *(age, cut, format_label, grouped, in_picker, initials),
-    *(job_label, literal, pretty_json),
+    *(job_label, job_provider, literal, pretty_json),
 ):
     home.add_app_template_filter(text_filter)
 

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller, is_allowed
 from service.access.roles import Capability
+from service.ci.providers import job_parts
 from service.pages.display_names import NamedActor, Names, find_names
 from service.pages.navigation import may
 from service.store.tables import Binding, Organisation
@@ -33,6 +34,11 @@ class ShownBinding:
     is_active: bool
     is_idle: bool
     ineffective_reason: str | None
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The repository and ref of its subject, empty if that has another form."""
+        return job_parts(self.binding.sub_pattern) or ("", "")
 
 
 async def show_bindings(

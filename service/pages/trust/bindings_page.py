@@ -46,6 +46,14 @@ class BindingsView:
     older: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def by_repository(self) -> list[tuple[str, list[ShownBinding]]]:
+        """The rows by repository, that of the newest one first; empty for other subjects."""
+        groups: dict[tuple[str, str], list[ShownBinding]] = {}
+        for row in self.rows:
+            groups.setdefault((row.binding.issuer, row.parts[0]), []).append(row)
+        return [(repository, rows) for (_, repository), rows in groups.items()]
+
     def of_state(self, state: str) -> str:
         """The query string for those in `state`, or for all if it is empty."""
         kept = {name: self.parameters[name] for name in _FILTERS if name in self.parameters}

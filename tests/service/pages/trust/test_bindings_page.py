@@ -159,6 +159,25 @@ async def test_the_past_is_shown_as_the_past(world):
     assert subjects_of(gone) == ["repo:acme/first:x"]
 
 
+async def test_bindings_of_one_repository_are_under_its_name(world):
+    """The repository of the newest binding first; of each the newest binding first."""
+    for sub in ("repo:acme/app:x", "repo:acme/lib:x", "user:x", "repo:acme/app:environment:y"):
+        await world.bind(sub_pattern=sub)
+        world.clock.advance(hours=1)
+    page = await see(world)
+    heads = [one.text.strip() for one in page.all("th", scope="rowgroup")]
+
+    assert heads == ["acme/app2", "Other subjects1", "acme/lib1"]
+    assert cells(page, "CI job") == [
+        "acme/app · environment y",
+        "acme/app · x",
+        "user:x",
+        "acme/lib · x",
+    ]
+    icons = page.all("svg", role="img")
+    assert [icon.attributes["aria-label"] for icon in icons] == ["GitHub", "GitHub"]
+
+
 @pytest.mark.parametrize(
     ("query", "name", "said"),
     [
