@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from playwright.sync_api import expect
 
 from service.app.composition import Services
 from service.core.clock import utc_now
@@ -13,6 +14,7 @@ from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
+from tests.browser.measures import measure
 from tests.browser.visits import Place, Visits, serve_acme, visit
 from tests.conftest import binding_body, bindings_path
 
@@ -85,3 +87,24 @@ def test_a_phone_has_the_map_as_a_table(visit: Visits):
 
     assert not page.locator("svg.map").is_visible()
     assert page.get_by_role("link", name="acme/app-1 · b1", exact=True).is_visible()
+
+
+@pytest.mark.parametrize("path", ["/reports/access", "/proxy", "/bindings", "/docs"])
+def test_a_phone_breaks_no_word_inside(visit: Visits, path: str):
+    address = path if path == "/docs" else f"/admin/ui/orgs/acme{path}"
+    page = visit(f"{visit.place.server.url}{address}", role="owner", viewport=PHONE)
+
+    assert measure(page).words_broken == []
+
+
+def test_a_phone_has_the_choice_of_columns(visit: Visits):
+    page = visit("", role="owner", viewport=PHONE)
+    page.locator("summary[title=Columns]").click()
+    choice = page.get_by_label("CI run column")
+    box = choice.locator("xpath=..").bounding_box()
+    assert box is not None
+    assert box["height"] >= 44
+    choice.check()
+    page.get_by_role("button", name="Apply columns").click()
+
+    expect(page.get_by_role("link", name="7", exact=True)).to_be_visible()

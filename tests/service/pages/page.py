@@ -31,7 +31,7 @@ OWN_PAGE = {
 """What a browser says of itself when it sends a form that is on one of our pages."""
 
 FORM_TYPE = "application/x-www-form-urlencoded"
-VOID = {"meta", "link", "input", "br", "img", "hr"}
+VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
 
 @dataclass
