@@ -74,7 +74,7 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(pages, path):
     """The content security policy allows our own files and nothing else."""
     page = pages[path]
 
-    assert set(page.scripts) <= {*AUDIT_SCRIPTS, "/static/passkeys.js"}
+    assert set(page.scripts) <= {*AUDIT_SCRIPTS, "/static/docs.js", "/static/passkeys.js"}
     assert not page.all("style")
     for element in page.elements:
         assert not [name for name in element.attributes if name == "style" or name[:2] == "on"]
