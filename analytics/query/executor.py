@@ -27,8 +27,9 @@ from analytics.storage.journal_batches import JournalBatch
 class ScanReport:
     """One scan of a plan: what it covers, what was expected of it, and what it took.
 
-    `files` are those that rows were read from, `row_groups` those looked at in memory, and
-    `cached_segments` those whose rows an earlier query had found.
+    `estimated_rows` are at most so many, null if that is not known. `files` are those that rows
+    were read from, `row_groups` those looked at in memory, and `cached_segments` those whose rows
+    an earlier query had found.
     """
 
     scan: str
@@ -126,5 +127,5 @@ def _report(scan: RowScan | CountScan, done: _Done, ms: float) -> ScanReport:
         files=done.work.files,
         row_groups=done.work.row_groups,
         cached_segments=done.work.cached_segments,
-        ms=ms,
+        ms=round(ms, 3),
     )

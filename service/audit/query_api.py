@@ -1,8 +1,7 @@
 """The endpoints that read the audit log: pages, summaries, groups, single rows, those accepted."""
 
-from dataclasses import asdict
 from functools import lru_cache
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Raw, Struct
 from quart import Response
@@ -117,41 +116,11 @@ async def page(call: Call[AuditServices], texts: Texts) -> Response:
     return json_answer(page_answer(call.org.slug, shown))  # its entries are JSON already
 
 
-class PlannedScan(Struct, kw_only=True):
-    """One scan of a query: what it covers, what was expected of it, and what it took.
-
-    `files` are those that rows were read from, `row_groups` those looked at in memory, and
-    `cached_segments` those whose rows an earlier query had found.
-    """
-
-    scan: str
-    first_day: str | None
-    last_day: str | None
-    segments: NonNegative
-    journal_batches: NonNegative
-    estimated_rows: (
-        Annotated[NonNegative, Meta(description="At most so many; null: not known.")] | None
-    )
-    rows: NonNegative
-    files: NonNegative
-    row_groups: NonNegative
-    cached_segments: NonNegative
-    ms: float
-
-    @classmethod
-    def of(cls, report: ScanReport) -> Self:
-        """A scan in the API's representation."""
-        facts = asdict(report)
-        for name in ("first_day", "last_day"):
-            facts[name] = None if facts[name] is None else facts[name].isoformat()
-        return cls(**facts | {"ms": round(report.ms, 3)})
-
-
 class QueryPlan(Answer):
     """How a page was found: one entry for each scan, in the order in which they ran."""
 
     org: str
-    plan: list[PlannedScan]
+    plan: list[ScanReport]
 
 
 @resource.get(
@@ -167,7 +136,7 @@ async def plan(call: Call[AuditServices], texts: Texts) -> QueryPlan:
     wanted = parse_page_request(await _with_search(call, texts))
     reports: list[ScanReport] = []
     await call.services.queries.page(call.org, wanted, call.services.clock(), reports=reports)
-    return QueryPlan(org=call.org.slug, plan=[PlannedScan.of(report) for report in reports])
+    return QueryPlan(org=call.org.slug, plan=reports)
 
 
 @with_filters

@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, BinaryIO, Final, Literal, Self
 
+import msgspec
 from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms, optional_ms
@@ -18,7 +19,7 @@ from service.packages.policy.blocklist import (
 )
 from service.packages.policy.blocklist_contents import OSV, FeedState
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
-from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN, EcosystemChange
+from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN
 from service.packages.policy.osv_zip import UNUSABLE_ZIP
 from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sbom
@@ -153,18 +154,6 @@ class ChangedEcosystem(Answer):
     changed: int
     is_loss: Annotated[bool, Meta(description="More than a tenth is removed.")]
 
-    @classmethod
-    def of(cls, change: EcosystemChange) -> Self:
-        """A change in the API's representation."""
-        return cls(
-            before=change.before,
-            after=change.after,
-            added=change.added,
-            removed=change.removed,
-            changed=change.changed,
-            is_loss=change.is_loss,
-        )
-
 
 class UnreadableEntry(Answer):
     """An entry of an archive that cannot be read, and why."""
@@ -205,10 +194,9 @@ class ImportOutcome(Answer):
             is_in_force=result.is_in_force,
             records=counts.records,
             advisories=counts.advisories,
-            ecosystems={
-                str(ecosystem): ChangedEcosystem.of(change)
-                for ecosystem, change in result.changes.items()
-            },
+            ecosystems=msgspec.convert(
+                result.changes, dict[str, ChangedEcosystem], from_attributes=True
+            ),
             withdrawn=counts.withdrawn,
             other=counts.other,
             unreadable=counts.unreadable,

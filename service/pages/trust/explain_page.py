@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
 from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
@@ -191,7 +192,7 @@ async def explain_source(call: Call[DashboardServices], source: ShownRejection) 
     if explanation is None or source.resolution.trusted_by or source.resolution.is_taken:
         return view
     rules = [
-        dataclasses.replace(step, status=Status.PASSED, note="When it was sent.")
+        structs.replace(step, status=Status.PASSED, note="When it was sent.")
         if step.name in _CHECKED_WHEN_SENT
         else step
         for step in explanation.rules

@@ -30,7 +30,13 @@ from service.trust.bindings.bindings_api import BindingId, Conditions
 from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.services import BindingServices
 from service.trust.explain.evaluation import KnownBinding, active_terms
-from service.trust.explain.explanation import Explanation, explain_no_token, explain_token
+from service.trust.explain.explanation import (
+    ExplainedRule,
+    Explanation,
+    TimeClaim,
+    explain_no_token,
+    explain_token,
+)
 from service.trust.explain.proposals import Proposal
 from service.trust.explain.text_diff import Difference
 from service.trust.refusals import (
@@ -90,34 +96,6 @@ REQUEST_EXAMPLE: Final = {
 }
 
 
-class RuleOutcome(Struct, kw_only=True, rename="camel"):
-    """One of the seven rules, or a condition of the binding, and its outcome."""
-
-    rule: Annotated[int, Meta(ge=1, le=7)]
-    name: Annotated[
-        str,
-        Meta(
-            description="issuer, audience, subject, repository, event, signature or time; after"
-            " event also `condition:` and the claim, for each condition of the binding."
-        ),
-    ]
-    status: Literal["passed", "failed", "not_reached"]
-    expected: str | list[str] | None
-    found: str | list[str] | None
-    difference: Difference | None
-    note: str | None
-
-
-class TimeOutcome(Struct, kw_only=True, rename="camel"):
-    """A time claim compared with now; `aheadS` is negative for the past."""
-
-    claim: Literal["exp", "iat", "nbf"]
-    found: str | None
-    instant: str | None
-    ahead_s: float | None
-    holds: bool
-
-
 class NearBinding(Struct, kw_only=True, rename="camel"):
     """A binding that nearly matches."""
 
@@ -168,8 +146,8 @@ class ExplainedToken(Answer, kw_only=True, rename="camel"):
         bool, Meta(description="False: the claims are unconfirmed and may be forged.")
     ]
     now: TimestampMs
-    rules: list[RuleOutcome]
-    times: list[TimeOutcome]
+    rules: list[ExplainedRule]
+    times: list[TimeClaim]
     nearest: list[NearBinding]
     proposal: ProposedBinding | None
 

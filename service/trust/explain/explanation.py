@@ -7,6 +7,9 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms
 from service.ci.issuers.jwks import SigningKeys
@@ -42,24 +45,28 @@ from service.trust.explain.text_diff import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedRule:
-    """One rule and its outcome."""
+class ExplainedRule(Struct, frozen=True, rename="camel"):
+    """One of the seven rules, or a condition of the binding, and its outcome."""
 
-    rule: int
-    name: str
+    rule: Annotated[int, Meta(ge=1, le=7)]
+    name: Annotated[
+        str,
+        Meta(
+            description="issuer, audience, subject, repository, event, signature or time; after"
+            " event also `condition:` and the claim, for each condition of the binding."
+        ),
+    ]
     status: Status
-    expected: Shown = None
-    found: Shown = None
-    difference: Difference | None = None
-    note: str | None = None
+    expected: Shown
+    found: Shown
+    difference: Difference | None
+    note: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TimeClaim:
-    """A time claim, and how many seconds it is ahead of now.
+class TimeClaim(Struct, frozen=True, rename="camel"):
+    """A time claim, and how many seconds it is ahead of now; a negative number is for the past.
 
-    `instant` and `ahead_s` are None if the value is not a valid time.
+    Instant and seconds are null if the value is not a valid time.
     """
 
     claim: str
@@ -132,7 +139,8 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
         signature_checked=False,
         now=format_ms(now),
         rules=[
-            ExplainedRule(rule, name, Status.NOT_REACHED) for rule, name in enumerate(RULE_NAMES, 1)
+            ExplainedRule(rule, name, Status.NOT_REACHED, None, None, None, None)
+            for rule, name in enumerate(RULE_NAMES, 1)
         ],
     )
 
