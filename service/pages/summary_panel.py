@@ -216,42 +216,31 @@ class _Values:
 
     def facet(self, name: str, values: Sequence[ValueCount]) -> Facet:
         """These values of the filter `name`."""
-        if name != "subject":
-            return Facet(name, TITLES[name], [self.value(name, value) for value in values])
         jobs: dict[str, list[ValueCount]] = {}
         for value in values:
             jobs.setdefault(named_form(value.value), []).append(value)
-        summed = [
-            self.value(
-                name,
-                ValueCount(of_job[0].value, sum(each.count for each in of_job)),
-                *(each.value for each in of_job[1:]),
-            )
-            for of_job in jobs.values()
-        ]
-        summed.sort(key=lambda value: -value.count)
-        return Facet(name, TITLES[name], _without_owner(summed))
+        shown = [self.value(name, *of_job) for of_job in jobs.values()]
+        shown.sort(key=lambda value: -value.count)
+        return Facet(name, TITLES[name], _without_owner(shown) if name == "subject" else shown)
 
-    def value(self, name: str, counted: ValueCount, *others: str) -> FacetValue:
-        """A value, with `others` that are shown as the same.
+    def value(self, name: str, *counted: ValueCount) -> FacetValue:
+        """A value, or several that are shown as one: a job whose subjects have ids or not.
 
         On other pages than the audit page, it links to its rows, and none to all others.
         """
-        value, count = counted.value, counted.count
+        values, count = [each.value for each in counted], sum(each.count for each in counted)
         is_audit_page = self.state.path == ""
         narrows = 0 < count < self.total
         return FacetValue(
-            value=value,
-            text=self._text(name, value),
+            value=values[0],
+            text=self._text(name, values[0]),
             count=count,
             share=round(100 * count / self.total) if self.total else 0,
-            is_blocked=value in {"BLOCKED", "blocklist_hit", "cooldown_active"},
-            only=self.state.only(name, value, *others).href
+            is_blocked=values[0] in {"BLOCKED", "blocklist_hit", "cooldown_active"},
+            only=self.state.only(name, *values).href
             if narrows or (count and not is_audit_page)
             else None,
-            exclude=self.state.excluding(name, value, *others).href
-            if narrows and is_audit_page
-            else None,
+            exclude=self.state.excluding(name, *values).href if narrows and is_audit_page else None,
         )
 
     def undecided(self, count: int) -> FacetValue:
@@ -318,12 +307,11 @@ async def load_groups(
     named = may_be_named(value for group in groups for value in group.values) if is_named else ()
     async with store.read() as session:
         names = await names_of_actors(session, log.org.id, named)
-    if list(by) != ["subject"]:
-        return [_row_group(group, by, state, names) for group in groups]
-    jobs: dict[str, list[Group]] = {}
+    jobs: dict[tuple[str | None, ...], list[Group]] = {}
     for group in groups:
-        jobs.setdefault(named_form(group.values[0] or ""), []).append(group)
-    return [_job_group(of_job, state, names) for of_job in jobs.values()]
+        key = tuple(value and named_form(value) for value in group.values)
+        jobs.setdefault(key, []).append(group)
+    return [_group(of_job, by, state, names) for of_job in jobs.values()]
 
 
 def of_log(slug: str, **filters: str) -> PageState:
@@ -334,34 +322,21 @@ def of_log(slug: str, **filters: str) -> PageState:
     return state
 
 
-def _job_group(groups: Sequence[Group], state: PageState, names: dict[str, str]) -> SummaryGroup:
-    """The rows of one job, whether its subjects have ids or not."""
-    first = _row_group(groups[0], ("subject",), state, names)
-    subjects = [value for group in groups for value in group.values if value]
-    return replace(
-        first,
-        rows=sum(group.rows for group in groups),
-        blocked=sum(group.blocked for group in groups),
-        first=min(group.first for group in groups),
-        last=max(group.last for group in groups),
-        href=state.only("subject", *subjects).href if subjects else None,
-    )
-
-
-def _row_group(
-    group: Group, by: Sequence[str], state: PageState, names: dict[str, str]
+def _group(
+    groups: Sequence[Group], by: Sequence[str], state: PageState, names: Mapping[str, str]
 ) -> SummaryGroup:
-    values = dict(zip(by, group.values, strict=True))
-    for name, value in values.items():
-        if value:
-            state = state.only(name, value)
+    """The rows of `groups`: one, or those of one job, whose subjects have ids or not."""
+    values = dict(zip(by, groups[0].values, strict=True))
+    for place, name in enumerate(by):
+        if values[name]:
+            state = state.only(name, *dict.fromkeys(group.values[place] or "" for group in groups))
     text = " ".join(value_in_words(name, value, names) for name, value in values.items() if value)
     return SummaryGroup(
         values=values,
         text=text or "none",
-        rows=group.rows,
-        blocked=group.blocked,
-        first=group.first,
-        last=group.last,
+        rows=sum(group.rows for group in groups),
+        blocked=sum(group.blocked for group in groups),
+        first=min(group.first for group in groups),
+        last=max(group.last for group in groups),
         href=state.href if all(values.values()) else None,
     )
