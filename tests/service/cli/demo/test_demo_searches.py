@@ -14,6 +14,8 @@ from service.cli.demo.seed import DEMO_ORG
 from service.store.tables import ApiKey, Member
 from tests.budgets import sample
 from tests.service.cli.demo.conftest import Demo, Row
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.test_blocklist import load
 
 SEARCHES = [
     tuple(line.split(" => ", 1))
@@ -22,9 +24,25 @@ SEARCHES = [
 ]
 
 
+BEFORE_5_4 = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "5.4"}]}]
+TWO = [("pyyaml", "PyPI", "6.0.1"), ("node-ipc", "npm", "10.1.1")]
+ADVISORIES = [
+    osv_record("GHSA-pjwm-rvh2-c87w", "ua-parser-js", ranges=[], versions=["0.7.29", "1.0.0"]),
+    osv_record("PYSEC-2021-142", "pyyaml", "PyPI", ranges=BEFORE_5_4, aliases=["CVE-2020-14343"]),
+    osv_record("MAL-2026-77", "event-stream"),
+    *(
+        osv_record(f"GHSA-{n}{n}{n}{n}-2222-3333", *each[:2], ranges=[], versions=[each[2]])
+        | {"aliases": ["CVE-2026-7000"]}
+        for n, each in enumerate(TWO)
+    ),
+]
+"""What the operator imported: of a package some, old or all versions; and of two packages."""
+
+
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def ids(demo: Demo, rows: list[Row]) -> dict[str, str]:
-    """The demo's own ids that the table names."""
+    """The demo's own ids that the table names; advisories are imported."""
+    await load(demo.services.store, osv_zip(ADVISORIES), ["*"])
     row = next(row for row in rows if row.run_id and (row.subject or "").startswith("repo:"))
     async with demo.services.store.read() as session:
         keys = {key.name: key.id for key in await session.scalars(select(ApiKey))}
