@@ -518,17 +518,6 @@ class _RowsOfLog:
         return self.log if self.look_ups <= LOOK_UPS_MAX else None
 
 
-async def search_of(
-    services: AuditServices,
-    org: Organisation,
-    caller: Caller,
-    parameters: Mapping[str, Sequence[str]],
-) -> Search | None:
-    """What `q` asks for in the log of `org`; None without `q`. Raises as `read_search`."""
-    text = only(parameters, SEARCH)
-    return None if text is None else await read_search(services, org, caller, text)
-
-
 async def with_search(
     services: AuditServices,
     org: Organisation,
@@ -539,16 +528,14 @@ async def with_search(
 
     Raises InvalidQuery, whose text names `q`: beside a form's field it would say so twice.
     """
-    if SEARCH not in parameters:
-        return {name: list(values) for name, values in parameters.items()}
-    only(parameters, SEARCH)  # which names the parameter itself
+    text = only(parameters, SEARCH)  # which names the parameter itself
+    filters = {name: list(values) for name, values in parameters.items() if name != SEARCH}
+    if text is None:
+        return filters
     try:
-        search = await search_of(services, org, caller, parameters)
+        search = await read_search(services, org, caller, text)
     except InvalidQuery as error:
         raise InvalidQuery(f"{SEARCH}: {error}", field=SEARCH) from error
-    filters = {name: list(values) for name, values in parameters.items() if name != SEARCH}
-    if search is None:
-        return filters
     if search.row_id is not None:
         raise InvalidQuery(
             f"{SEARCH}: a row is read at …/audit/{search.row_id}, not searched", field=SEARCH

@@ -20,6 +20,7 @@ from analytics.model.filters import (
     Query,
     Term,
     literal,
+    only,
     parse_query,
     parse_term,
 )
@@ -30,7 +31,7 @@ from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
 from service.audit.refusals import QUERY_REFUSALS, QueryTooSlow
 from service.audit.saved_searches import list_searches
-from service.audit.search import SEARCH, Search, merged, read_search, reader_for, search_of
+from service.audit.search import SEARCH, Search, merged, read_search, reader_for
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
 from service.ci.providers import CI_LABELS
@@ -192,16 +193,16 @@ async def audit_page(
     A search redirects to the page with its filters: these are in the address, the search is not,
     and neither are the empty fields of its form.
     """
-    state, text, fault = query.state, "", None
+    state, text, fault = query.state, query.search[0] if query.search else "", None
     try:
-        search = await search_of(call.services.audit, call.org, call.caller, {SEARCH: query.search})
+        if (asked := only({SEARCH: query.search}, SEARCH)) is not None:
+            search = await read_search(call.services.audit, call.org, call.caller, asked)
+            return redirect(_search_target(call.org.slug, state, search, asked), 303)
     except InvalidQuery as error:
-        text, fault = query.search[0], Fault(Invalid.status, str(error), error.field)
+        fault = Fault(Invalid.status, str(error), error.field)
     except QUERY_REFUSALS as error:
-        text, fault = query.search[0], _refused(error)
+        fault = _refused(error)
     else:
-        if search is not None:
-            return redirect(_search_target(call.org.slug, state, search, query.search[0]), 303)
         if query.is_form and not state.is_too_long:
             return redirect(url_for("dashboard.audit_page", slug=call.org.slug) + state.href, 303)
     if fault is None and state.is_too_long:
