@@ -19,7 +19,7 @@ _SAMPLE: Final = re.compile(r"^(\w+(?:\{.*\})?) [-+.\de]+$", re.MULTILINE)
 """A line of Prometheus' text format."""
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _SECRET: Final = re.compile(r"(?<![\w-])[\w-]{32,}")
-_DURATION: Final = re.compile(r"\b\d+(?:\.\d+)? (ms|µs)(?!\w)|(?<=after )\d+\.\d+ (s)\b")
+_DURATION: Final = re.compile(r"\b\d[\d,]*(?:\.\d+)? (ms|µs)(?!\w)|(?<=after )\d+\.\d+ (s)\b")
 _DURATION_MEMBER: Final = re.compile(r'("\w*(?:seconds|_ms|_s)": )\d+\.\d+')
 _USER_CODE: Final = re.compile(r"\b[B-DF-HJ-NP-TV-XZ]{4}-[B-DF-HJ-NP-TV-XZ]{4}\b")
 _EXPIRES: Final = re.compile(r"\bExpires=[^;]+GMT")

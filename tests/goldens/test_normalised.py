@@ -22,6 +22,7 @@ ONE, OTHER = "obind_0123456789abcdef", "obind_4t9xkz2mq8w5r7vn"
         ('requests{route="/x"} 1.79e+09', 'requests{route="/x"} N'),
         (f"{ONE[:-4]}\\u2026", "obind_1\\u2026"),
         ("took 12.5 ms", "took N ms"),
+        ("14 rows in 2,104 ms", "14 rows in N ms"),
         ("In force, after 0.1 s.", "In force, after N s."),
         ("/work/goldens-x/data/countersign.db", "{folder}/data/countersign.db"),
     ],
