@@ -150,6 +150,13 @@ async def test_rejected_jobs_are_compared_with_those_of_the_30_days_before(world
     assert rejected in words(await overview(world))
 
 
+async def test_a_job_that_is_rejected_since_long_ago_is_not_new(world):
+    for days in (61, 1):
+        await reject(world, "repo:acme/old:ref:refs/heads/main", 24 * days)
+
+    assert "Rejected CI jobs1 in 30 days, none of them new" in words(await overview(world))
+
+
 async def test_who_installed_links_to_exactly_those_rows(world):
     for actor in ("key_1", "key_1", "key_2"):
         await add_install(world, actor=actor, subject=f"repo:acme/{actor}")
