@@ -85,7 +85,6 @@ _NAMED: Final = (
             AdvisoryEntry.advisory_id == AdvisoryName.advisory_id,
         ),
     )
-    .distinct()
     .order_by(AdvisoryEntry.ecosystem, AdvisoryEntry.package, AdvisoryEntry.advisory_id)
 )
 
