@@ -1,13 +1,17 @@
 """The names that people give to actors: API keys by their names, members by their addresses."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import member_actor
 from service.store.batching import rows_of, scalars_of
-from service.store.tables import ApiKey, Member
+from service.store.tables import ApiKey, MachineToken, Member
+
+_MACHINE: Final = "mtok_"
+"""How the id of a machine token begins."""
 
 ActorNames = Mapping[str, Sequence[str]]
 """The actors with each case-folded name: keys by their names, members by their addresses."""
@@ -18,7 +22,7 @@ async def names_of_actors(
 ) -> dict[str, str]:
     """The names of those of `actors` that are or were keys or members of the organisation.
 
-    A member may also be given by their bare id, as the subject of rows about them.
+    As subjects of rows, members may be given by their bare ids, and machines by their tokens'.
     """
     keys = select(ApiKey).where(ApiKey.tenant_id == tenant_id)
     members = select(Member).where(Member.tenant_id == tenant_id)
@@ -27,6 +31,10 @@ async def names_of_actors(
     async for member in scalars_of(session, members, Member.id, member_ids):
         names[member_actor(member.identity_provider, member.id)] = member.email
         names[member.id] = member.email
+    machines = select(MachineToken).where(MachineToken.tenant_id == tenant_id)
+    tokens = [actor for actor in actors if actor.startswith(_MACHINE)]
+    async for token in scalars_of(session, machines, MachineToken.id, tokens):
+        names[token.id] = f"machine {token.name}"
     return names
 
 

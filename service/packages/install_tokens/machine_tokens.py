@@ -43,8 +43,8 @@ PREFIX: Final = "csm_"
 """How every machine token begins, so that it differs from install tokens, API keys and sessions."""
 
 LIVE_OF_MEMBER_MAX: Final = 20
-KEPT: Final = timedelta(days=1)
-"""How long ended tokens are kept, so that a machine learns that its token has ended."""
+KEPT: Final = timedelta(days=90)
+"""How long ended tokens are kept: rows of their installs show the machine's name."""
 
 _INSTALL: Final = Capability.PACKAGES_INSTALL
 

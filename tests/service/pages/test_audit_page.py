@@ -13,6 +13,7 @@ from service.orgs.organisations import set_tier
 from service.store.store import Store
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, binding_body
+from tests.service.orgs.desk import answered
 from tests.service.pages.page import (
     AUDIT,
     AUDIT_SCRIPTS,
@@ -331,6 +332,18 @@ async def test_members_are_named_in_rows_facets_and_chips(world):
     assert "mem_" not in page.one("main").text
     only = await open_page(world, page.facet(member.email))
     assert only.chips == ["Event is Member added", f"Subject is {member.email}"]
+
+
+async def test_a_member_s_machine_is_named(world):
+    """The row of the issue is about the token, as are those of its installs."""
+    for name in ("mara-laptop", "build-host"):
+        await answered(world, "POST", "/machine-tokens", {"name": name})
+    page = await open_page(world, "?event=machine_token_issued")
+
+    assert "machine mara-laptop" in page.one("main").text
+    assert "mtok_" not in page.one("main").text
+    only = await open_page(world, page.facet("machine mara-laptop"))
+    assert only.chips[1] == "Subject is machine mara-laptop"
 
 
 async def test_each_filter_is_a_chip_in_words_that_takes_it_away(world):

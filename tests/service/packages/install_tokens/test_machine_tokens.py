@@ -83,7 +83,7 @@ async def test_it_opens_nothing_but_the_proxy(world: World, method: str, path: s
     assert sent.status_code == 401
 
 
-async def test_it_ends_by_time_and_is_forgotten_a_day_later(world: World):
+async def test_it_ends_by_time_and_is_deleted_later(world: World):
     token = (await issued(world))["token"]
     world.clock.advance(hours=11, minutes=59)
     await install(world, bearer(token))
