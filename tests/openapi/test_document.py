@@ -30,6 +30,7 @@ _PATH_NAMES = (
     "slug",
     "binding_id",
     "key_id",
+    "machine_token_id",
     "search_id",
     "exception_id",
     "export_id",
@@ -288,9 +289,10 @@ QUESTIONS = ("/explain", "/sync/plan", "/policy/check", "/policy/preview", "/aud
 
 
 OF_ADMINS = re.compile(
-    r"/\{slug\}(/(api-keys|members|members/\{member_id\}/sessions|domains|teams|projects|roles))?$"
+    r"/\{slug\}(/(api-keys|machine-tokens|members|members/\{member_id\}/sessions|domains|teams|projects"
+    r"|roles))?$"
 )
-"""Read with org:admin, which no key has."""
+"""Read by members alone, most of it with org:admin."""
 
 
 async def test_the_document_names_the_ways_in(document: Any) -> None:
