@@ -72,8 +72,11 @@ Names beyond them are read as typed, and a range, of which that would find nothi
 """
 
 LOOK_UP_MAX_S: Final = 1.0
-_VALUES_MAX: Final = 500
-"""How many versions a range is compared with, or subjects a repository: the most frequent ones."""
+VALUES_READ_MAX: Final = 500
+"""How many versions a range is compared with, or subjects a repository: the most frequent ones.
+
+A range of a package with more versions is refused: what it means may be among the others.
+"""
 
 _BEGINNING: Final = re.compile(r"@?[^@=<>~^]*\*")
 _FIELD: Final = re.compile(r"[A-Za-z_]+:")
@@ -145,7 +148,7 @@ class Rows(Protocol):
         """Whether any row meets `filters`."""
 
     async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
-        """The values of the filter `name` in these rows, the most frequent ones of many."""
+        """The values of the filter `name` in these rows: of more than VALUES_READ_MAX, one more."""
 
 
 Read = Callable[[str], Awaitable[Sequence[Reading]]]
@@ -298,7 +301,10 @@ class SearchReader:
         included, others = dict[tuple[str, str], None](), set[tuple[str, str]]()
         for package in identity["package"]:
             of_package = {**identity, "package": (package,)}
-            for version in await self.rows.values(VERSION, of_package):
+            known = await self.rows.values(VERSION, of_package)
+            if len(known) > VALUES_READ_MAX:
+                raise _too_many_versions(package, identity["package"])
+            for version in known:
                 if includes is not None and includes(package, version):
                     included[package, version] = None
                 else:
@@ -383,6 +389,14 @@ def _is_in(reading: Reading, raw: str) -> bool:
         name in _OWN_WORDS or parse_term(name, value).text in raw
         for name, values in reading.filters.items()
         for value in values
+    )
+
+
+def _too_many_versions(package: str, packages: FilterValues) -> InvalidQuery:
+    words = " ".join(f"package:{each}" for each in packages)
+    return _invalid(
+        f"rows have more than {VALUES_READ_MAX} versions of {package}, too many to compare with a"
+        f" range: search for all versions, with {words}, or for one of them"
     )
 
 
@@ -501,12 +515,15 @@ class _RowsOfLog:
         return bool((await log.page(query, 1, time_max_s=LOOK_UP_MAX_S)).num_rows)
 
     async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
-        """The most frequent values of the filter `name` in these rows. Raises InvalidQuery."""
+        """The most frequent values of the filter `name` in these rows. Raises InvalidQuery.
+
+        One more than VALUES_READ_MAX says that there are others.
+        """
         if (log := await self._log()) is None:
             raise _invalid("the search has too many ranges and repositories: search for fewer")
         column = FILTER_COLUMNS[name]
         query = parse_query(filters)
-        values = await log.values(query, column, _VALUES_MAX, LOOK_UP_MAX_S)
+        values = await log.values(query, column, VALUES_READ_MAX + 1, LOOK_UP_MAX_S)
         return [value for value, _ in values]
 
     async def _log(self) -> TenantLog | None:

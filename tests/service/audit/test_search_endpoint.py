@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from service.audit.refusals import QueryTooSlow
-from service.audit.search import LOOK_UPS_MAX
+from service.audit.search import LOOK_UPS_MAX, VALUES_READ_MAX
 from service.audit.tenant_log import TenantLog
 from service.audit.unknown_values import SIMILAR_CHARS_MAX
 from service.orgs.api_keys import issue_api_key
@@ -288,3 +288,27 @@ async def test_a_range_that_cannot_be_looked_up_is_refused(rows):
         400,
         "the search has too many ranges and repositories: search for fewer",
     )
+
+
+async def test_a_range_of_a_package_with_very_many_versions_is_refused(audit):
+    """The affected version may be a rare one: that no row has it would be believed."""
+    range_ = {"type": "SEMVER", "events": [{"introduced": "2.0.0"}, {"fixed": "2.0.1"}]}
+    record = osv_record("GHSA-aaaa-aaaa-aaaa", "nightly", ranges=[range_])
+    await load(audit.services.store, osv_zip([record]), ["*"])
+    frequent = [f"1.0.{number}" for number in range(VALUES_READ_MAX)] * 2
+    rows = [sample_row(START, package_name="nightly", version=version) for version in frequent]
+    await audit.accept(rows)
+    before = [await audit.page(q=text) for text in ("GHSA-aaaa-aaaa-aaaa", "nightly@^2.0.0")]
+    await audit.accept([sample_row(START, package_name="nightly", version="2.0.0")])
+
+    answers = [await audit.get(q=text) for text in ("GHSA-aaaa-aaaa-aaaa", "nightly@^2.0.0")]
+
+    assert [page["entries"] for page in before] == [[], []]
+    text = (
+        "q: rows have more than 500 versions of nightly, too many to compare with a range: search"
+        " for all versions, with package:nightly, or for one of them"
+    )
+    assert [await refused(answer) for answer in answers] == [(400, text)] * 2
+    summary = await (await audit.get("/summary", q="package:nightly")).get_json()
+    assert summary["total"] == len(frequent) + 1
+    assert len((await audit.page(q="nightly@2.0.0"))["entries"]) == 1
