@@ -30,8 +30,11 @@ _DATABASES: Final = frozenset({"GHSA", "CVE", "MAL", "PYSEC", "OSV", "SNYK", "RU
 
 PACKAGES_MAX: Final = 50
 """How many packages of an advisory become filters: each costs a query."""
-_ADVISORIES_MAX: Final = 4 * PACKAGES_MAX
-"""How many records of one name are read: several may have the same alias."""
+RECORDS_MAX: Final = 4 * PACKAGES_MAX
+"""How many records of one name are read: several may have the same alias.
+
+One of more is refused: what it affects may be in a record that was not read.
+"""
 
 _Affected = Mapping[str, Sequence[tuple[Ecosystem, PackageAdvisories | None]]]
 """The advisories on each package, by its filter; None for one that affects all versions."""
@@ -78,10 +81,11 @@ def _spellings(advisory_id: str) -> list[str]:
 async def _of_advisories(store: Store, names: Sequence[str]) -> list[Reading]:
     """The releases that imported advisories with these ids or aliases affect."""
     async with store.read() as session:
-        stored = await list_advisories_named(session, names, _ADVISORIES_MAX)
-    if len(stored) > PACKAGES_MAX:
+        stored = await list_advisories_named(session, names, RECORDS_MAX + 1)
+    if len(stored) > PACKAGES_MAX or sum(map(len, stored.values())) > RECORDS_MAX:
         raise InvalidQuery(
-            f"{names[0]} is about more than {PACKAGES_MAX} packages: search for one of them",
+            f"{names[0]} is about more than {PACKAGES_MAX} packages or in more than {RECORDS_MAX}"
+            " advisories: search for one of its packages",
             field="q",
         )
     if not stored:

@@ -8,7 +8,12 @@ from service.access.callers import ApiKeyPrincipal, RequestOrigin, cli_caller
 from service.audit.readings import Reading, Searcher
 from service.packages.policy.document import parse_policy
 from service.packages.policy.repository import set_policy
-from service.packages.policy.search_ids import PACKAGES_MAX, read_advisory, read_rule
+from service.packages.policy.search_ids import (
+    PACKAGES_MAX,
+    RECORDS_MAX,
+    read_advisory,
+    read_rule,
+)
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World
 from tests.service.packages.policy.osv_files import EVERYTHING, osv_record, osv_zip
@@ -147,6 +152,21 @@ async def test_an_advisory_of_very_many_packages_is_refused(world: World) -> Non
 
     with pytest.raises(InvalidQuery, match="more than 50 packages"):
         await read_advisory(searcher(world), "MAL-2026-1")
+
+
+async def test_an_alias_of_very_many_advisories_is_refused(world: World) -> None:
+    """Those that are not read may name other versions of the same package."""
+    records = [
+        osv_record(f"MAL-2026-{number}", ranges=[], versions=[f"1.0.{number}"])
+        | {"aliases": ["CVE-2026-1000"]}
+        for number in range(RECORDS_MAX + 1)
+    ]
+    await load(world.services.store, osv_zip(records[1:]), ["*"])
+    assert len(await read_advisory(searcher(world), "CVE-2026-1000")) == 1
+    await load(world.services.store, osv_zip(records), ["*"])
+
+    with pytest.raises(InvalidQuery, match="in more than 200 advisories"):
+        await read_advisory(searcher(world), "CVE-2026-1000")
 
 
 async def test_a_rule_is_read_as_the_releases_that_it_denies(world: World) -> None:
