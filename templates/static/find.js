@@ -22,25 +22,32 @@ input.ariaLabel = input.placeholder = "A page, an action, a package, a job, a pe
 let waiting = 0;
 let asking = null;
 
-// Shows what the server finds; false if something else was typed meanwhile.
-async function ask() {
+// Shows what the server finds, or that it did not answer; true if it did. A session that has ended leads to the sign-in.
+async function ask(isEntered = false) {
   clearTimeout(waiting);
   asking?.abort();
   asking = new AbortController();
   try {
     const response = await fetch(`${link.href}?${new URLSearchParams({ q: input.value })}`, { signal: asking.signal });
-    if (!response.ok) throw new TypeError(response.statusText);
+    if (response.status === 401 || response.redirected) return form.submit();
+    if (!response.ok) throw new TypeError(`status ${response.status}`);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     results.replaceChildren(...page.querySelector("[data-found]").childNodes);
     results.scrollTop = 0;
-    status.textContent = `${results.querySelectorAll("a").length} results`;
+    tell(`${results.querySelectorAll("a").length} results`, "visually-hidden");
     return true;
   } catch (error) {
-    if (error.name === "AbortError") return false;
+    if (error.name === "AbortError") return;
     if (!(error instanceof TypeError)) throw error;
-    form.submit(); // signed out, or no network: the page says so
-    return false;
+    if (isEntered) return form.submit(); // the page says what is wrong
+    results.replaceChildren();
+    tell("The search did not answer: type on to try again, or press Enter to leave this page for it.", "fault");
   }
+}
+
+function tell(text, className) {
+  status.textContent = text;
+  status.className = className;
 }
 
 function open() {
@@ -85,7 +92,7 @@ input.addEventListener("input", () => {
 });
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  if (await ask()) results.querySelector("a")?.click();
+  if (await ask(true)) results.querySelector("a")?.click();
 });
 close.addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => {

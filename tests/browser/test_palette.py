@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
@@ -106,6 +106,42 @@ def test_a_session_that_has_ended_leads_to_the_sign_in(visit: Visits):
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
     visit.complaints = [text for text in visit.complaints if "status of 401" not in text]
+
+
+@pytest.mark.parametrize("status", [429, 503, None])
+def test_a_failure_while_typing_is_told_and_the_page_stays_until_enter(
+    visit: Visits, status: int | None
+):
+    """The page below may have a form that is not sent yet; None is no network."""
+    page = opened(visit)
+    here = page.url
+    page.evaluate("document.body.dataset.kept = 'yes'")
+    dialog = page.get_by_role("dialog")
+
+    def fail(route: Route) -> None:
+        if route.request.is_navigation_request():
+            route.continue_()
+        elif status is None:
+            route.abort()
+        else:
+            route.fulfill(status=status)
+
+    page.route("**/find?*", fail)
+    page.keyboard.type("keys")
+    expect(dialog.get_by_text("The search did not answer")).to_be_in_viewport()
+    expect(results(page)).to_have_count(0)
+    expect_no_violations(page)
+    assert (page.url, page.evaluate("document.body.dataset.kept")) == (here, "yes")
+
+    page.unroute("**/find?*")
+    page.keyboard.type(" api")
+    expect(results(page).first).to_be_visible()
+    expect(dialog.get_by_text("The search did not answer")).to_have_count(0)
+
+    page.route("**/find?*", fail)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{visit.place.overview}/find?q=keys+api")
+    visit.complaints = [text for text in visit.complaints if "Failed to load" not in text]
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE])
