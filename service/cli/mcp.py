@@ -137,6 +137,8 @@ class _Session:
                 task.cancel()
         elif number is None or "method" not in message:
             pass  # another notification, or a response
+        elif number in self.begun:
+            _send(number, error=_error(_INVALID, "a request with this id waits for an answer"))
         elif len(self.begun) >= _BEGUN_MAX:
             _send(number, error=_error(_BUSY, f"{_BEGUN_MAX} requests wait for an answer"))
         else:

@@ -26,15 +26,20 @@ def test_a_file_is_written_whole(home):
     assert "Exported 1 rows" in ran.out
 
 
-def talk(home, *messages):
-    """What `countersign mcp` answers to `messages`, by their ids."""
+def answers_to(home, *messages):
+    """What `countersign mcp` answers to `messages`, in the order of the answers."""
     lines = [
         message if isinstance(message, str) else json.dumps({"jsonrpc": "2.0"} | message)
         for message in messages
     ]
     ran = home.order("mcp", "--org", "acme", given="\n".join(lines).encode())
     assert ran.code == 0, ran.err
-    return {answer["id"]: answer for answer in map(json.loads, ran.out.splitlines())}
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def talk(home, *messages):
+    """The answers by their ids."""
+    return {answer["id"]: answer for answer in answers_to(home, *messages)}
 
 
 def call(number, name, **arguments):
@@ -115,6 +120,16 @@ def test_what_is_no_request_is_an_error(home, message, code):
     assert answer["error"]["code"] == code
     number = message.get("id") if isinstance(message, dict) else None
     assert answer["id"] == (number or None)
+
+
+def test_the_id_of_a_request_that_waits_for_its_answer_is_refused(home):
+    """The second request would take the place of the first, which could not be cancelled then."""
+    refusal, answer = answers_to(
+        home, call(1, "sql", sql="SELECT 1 AS n"), {"id": 1, "method": "ping"}
+    )
+
+    assert (refusal["id"], refusal["error"]["code"]) == (1, -32600)
+    assert (answer["id"], answer["result"]["structuredContent"]["rows"]) == (1, [[1]])
 
 
 def test_null_is_an_argument_left_out(home):
