@@ -9,10 +9,12 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, u
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from analytics.model.org_envelopes import MachineTokenRevoked
+from analytics.model.rows import AuditContext
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
 from service.core.settings import Settings
-from service.store.store import Store
+from service.store.store import Store, UnitOfWork
 from service.store.tables import (
     DeviceSignIn,
     MachineToken,
@@ -236,7 +238,7 @@ async def revoke_sessions(
     """End the member's sessions, or only `session_id`, or all but `except_id`; returns how many.
 
     Unless only `session_id` is ended, unused sign-in links end too, because they could start a new
-    session, and machine tokens, which a lost machine could install with.
+    session.
     """
     statement = (
         update(Session)
@@ -254,12 +256,25 @@ async def revoke_sessions(
             .where(SignInLink.member_id == member_id, SignInLink.used_at.is_(None))
             .values(used_at=now)
         )
-        await session.execute(
-            update(MachineToken)
-            .where(MachineToken.member_id == member_id, MachineToken.revoked_at.is_(None))
-            .values(revoked_at=now)
-        )
     return len((await session.scalars(statement)).all())
+
+
+async def end_machine_tokens(work: UnitOfWork, member_id: str, by: AuditContext) -> None:
+    """Revoke the member's live machine tokens, with which a lost machine could install.
+
+    For when all sessions end; the audit row of each commits with it.
+    """
+    is_live = MachineToken.revoked_at.is_(None), MachineToken.expires_at > work.now
+    tokens = select(MachineToken).where(MachineToken.member_id == member_id, *is_live)
+    for token in await work.session.scalars(tokens):
+        end_machine_token(work, token, by)
+
+
+def end_machine_token(work: UnitOfWork, token: MachineToken, by: AuditContext) -> None:
+    """Revoke a live token; its audit row commits with it."""
+    token.revoked_at = work.now
+    revoked = MachineTokenRevoked(machine_token_id=token.id, member_id=token.member_id)
+    work.record(token.tenant_id, revoked, by, subject=token.id)
 
 
 async def find_last_seen(session: AsyncSession, member_ids: Collection[str]) -> dict[str, datetime]:

@@ -12,13 +12,13 @@ from typing import Any, Final
 import click
 
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
-from service.cli.client import Client, ServerRefusal, install_tokens_path
+from service.cli.client import Client, ServerRefusal, expected_answers, install_tokens_path
 from service.cli.commands import ORG_MISSING, CommandPlace, declare
 from service.cli.logins import Credential, credential_of
 from service.cli.output import CommandResult
 from service.cli.root import root
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
-from service.cli.wrapped_command import assignments, display_variables, run_wrapped
+from service.cli.wrapped_command import assignments, display_variables, run_wrapped, token_of
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
 from service.core.header_names import CI_TOKEN_HEADER
@@ -173,7 +173,8 @@ def _run(job: CiExchange, command: Sequence[str]) -> int:
     ci_token = get_ci_token(job.environment, job.token_variable, job.audience)
     _mask(job.environment, ci_token.token)
     try:
-        token = asyncio.run(_exchanged(job, ci_token))
+        with expected_answers(job.address.server):
+            token = asyncio.run(_exchanged(job, ci_token))
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     _mask(job.environment, token)
@@ -192,8 +193,7 @@ async def _exchanged(job: CiExchange, ci_token: CiToken) -> str:
     async with Client(job.address.server, job.key) as client:
         for wait_s in (*WAITS_S, None):
             try:
-                answer = await client.post(path, b"", headers)
-                return str(answer["token"])
+                return token_of(await client.post(path, b"", headers))
             except ServerRefusal as refusal:
                 if refusal.answered_status == _UNAUTHORIZED:
                     raise KeyNotAccepted(

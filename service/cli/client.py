@@ -17,6 +17,7 @@ from service.access.refusals import SignInAgain
 from service.cli.logins import Credential
 from service.cli.target import parse_server
 from service.core.errors import Invalid, NotFound, Refusal
+from service.core.exit_codes import is_of_loaded
 from service.core.http_client import client_tls
 from service.core.origins import is_loopback
 from service.core.version import service_version
@@ -111,9 +112,7 @@ def expected_answers(server: str) -> Iterator[None]:
     try:
         yield
     except _UNEXPECTED as error:
-        from analytics.model.filters import InvalidQuery
-
-        if isinstance(error, InvalidQuery):
+        if is_of_loaded(error, "analytics.model.filters", "InvalidQuery"):
             raise
         raise ServerRefusal(
             f"{server} answers in a form that this program does not know"

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -49,6 +50,9 @@ def login(url: str, *, with_token: bool, is_insecure: bool) -> CommandResult:
             credential, who = asyncio.run(by_browser(server))
         stored = Login(server, credential, who["org"], user_of(who), is_insecure)
     with changed_logins() as held:
+        former = held[0].by_server.get(server)
+        if former is not None and (former.user, former.org) == (stored.user, stored.org):
+            stored = replace(stored, machine=former.machine)
         held[0] = held[0].with_login(stored)
     line = f"Signed in to {server} as {user_of(who)}{of_org(who)}. Commands now work there."
     return CommandResult({"server": server, **who}, [line])

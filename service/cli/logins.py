@@ -172,6 +172,16 @@ def load_logins() -> Logins:
 
 
 @contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let one process at a time get a machine token: the next one uses what it has stored."""
+    folder = config_dir()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / ".machine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
 def changed_logins() -> Iterator[list[Logins]]:
     """The stored logins in a list of one, whose item is stored at the block's end.
 

@@ -17,7 +17,7 @@ import click
 
 from service.cli.times import relative_time
 from service.core.errors import Invalid, Refusal, StoreUnavailable
-from service.core.exit_codes import ExitCode, exit_code
+from service.core.exit_codes import ExitCode, exit_code, is_of_loaded
 from service.core.settings import InvalidSetting
 
 
@@ -244,12 +244,11 @@ def one_line_failures(output: Output) -> Iterator[None]:
 
 
 def _is_expected(error: Exception) -> bool:
-    if isinstance(error, Refusal | InvalidSetting | OSError):
-        return True
-    from analytics.model.errors import StoreFault
-    from analytics.model.filters import InvalidQuery
-
-    return isinstance(error, StoreFault | InvalidQuery)
+    return (
+        isinstance(error, Refusal | InvalidSetting | OSError)
+        or is_of_loaded(error, "analytics.model.errors", "StoreFault")
+        or is_of_loaded(error, "analytics.model.filters", "InvalidQuery")
+    )
 
 
 def one_line(error: Exception) -> str:

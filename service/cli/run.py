@@ -21,12 +21,12 @@ from service.cli.client import (
     org_path,
 )
 from service.cli.commands import CommandPlace, api_command, declare
-from service.cli.logins import Login, MachineLogin, changed_logins
+from service.cli.logins import Login, MachineLogin, changed_logins, one_at_a_time
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.cli.sign_in import stored_login
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE
-from service.cli.wrapped_command import assignments, display_variables, run_wrapped
+from service.cli.wrapped_command import assignments, display_variables, run_wrapped, token_of
 from service.core.errors import Invalid
 from service.core.text_rules import NAME_MAX
 from service.packages.clients import KEY_VARIABLE, ProxyAddress
@@ -35,6 +35,7 @@ LEFT_MIN: Final = timedelta(minutes=10)
 """How long a stored token must still work to be used: an install takes a while."""
 
 _UNAUTHORIZED: Final = 401
+_CONFLICT: Final = 409
 _COLUMNS: Final = ("id", "name", "member", "created_at", "expires_at")
 
 
@@ -81,8 +82,8 @@ def run_command(
     address = ProxyAddress(login.server, org)
     if is_dry:
         return _plan(address, command)
-    with expected_answers(login.server):
-        token = asyncio.run(_machine_token(login, org))
+    with expected_answers(login.server), one_at_a_time():
+        token = asyncio.run(_machine_token(stored_login(login.server), org))
     # Neither belongs into the environment of an install script.
     secrets = (TOKEN_VARIABLE, KEY_VARIABLE)
     sys.exit(run_wrapped(os.environ, address, token, command, secrets=secrets))
@@ -106,37 +107,51 @@ def _plan(address: ProxyAddress, command: Sequence[str]) -> CommandResult:
 async def _machine_token(login: Login, org: str) -> str:
     """The stored machine token if the server still accepts it, otherwise a new one, then stored.
 
-    Raises ServerRefusal.
+    One that ends soon is used while no other can be had. Raises ServerRefusal, and ValueError or
+    KeyError for an answer of another form.
     """
     known = login.machine
-    if known is not None and (known.org != org or not _is_fresh(known.expires_at)):
+    if known is not None and (known.org != org or _left(known.expires_at) <= timedelta()):
         known = None
     async with Client(login.server, login.credential) as client:
         try:
-            if known is not None and await _is_live(client, known):
+            is_fresh = known is not None and _left(known.expires_at) >= LEFT_MIN
+            if known is not None and is_fresh and await _is_live(client, known):
                 return known.token
+            return await _new_token(client, login, org)
         except ServerRefusal as refusal:
-            # The session has ended; the token is one of its own, and says so itself if it has, too.
-            if known is None or refusal.answered_status != _UNAUTHORIZED:
+            # The session has ended, or there is no room for another one.
+            if known is None or refusal.answered_status not in {_UNAUTHORIZED, _CONFLICT}:
                 raise
             return known.token
-        issued = await client.post(org_path(org, "machine-tokens"), {"name": _machine_name()})
-    machine = MachineLogin(org, issued["id"], issued["expires_at"], issued["token"])
+
+
+async def _new_token(client: Client, login: Login, org: str) -> str:
+    """A new machine token, stored beside the login."""
+    issued = await client.post(org_path(org, "machine-tokens"), {"name": _machine_name()})
+    expires_at = str(issued["expires_at"])
+    _left(expires_at)  # before it is stored, where each later run would stumble over it
+    machine = MachineLogin(org, str(issued["id"]), expires_at, token_of(issued))
     with changed_logins() as held:
         stored = held[0].by_server.get(login.server)
-        if stored is not None:  # not signed out meanwhile
+        # Unless the login has ended meanwhile, or is another member's by now.
+        if stored is not None and stored.credential == login.credential:
             by_server = {**held[0].by_server, login.server: replace(stored, machine=machine)}
             held[0] = replace(held[0], by_server=by_server)
     return machine.token
 
 
-def _is_fresh(expires_at: str) -> bool:
-    return datetime.fromisoformat(expires_at) - datetime.now(UTC) >= LEFT_MIN
+def _left(expires_at: str) -> timedelta:
+    """How long a token still works. Raises ValueError."""
+    at = datetime.fromisoformat(expires_at)
+    if at.tzinfo is None:
+        raise ValueError("expires_at")
+    return at - datetime.now(UTC)
 
 
 async def _is_live(client: Client, known: MachineLogin) -> bool:
     """Whether the token is among the live ones: it may have been revoked."""
-    answer = await client.get(org_path(known.org, "machine-tokens"))
+    answer = await client.get(org_path(known.org, "machine-tokens"), {"own": "true"})
     return any(token["id"] == known.id for token in answer["machine_tokens"])
 
 

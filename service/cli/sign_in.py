@@ -90,7 +90,14 @@ async def end_session(stored: Login) -> str | None:
             await client.delete(SESSION_PATH)
     except ServerRefusal as refusal:
         if refusal.answered_status == _ENDED_ALREADY:
-            return None
+            return (
+                None
+                if stored.machine is None
+                else (
+                    "the session has ended before, so its machine token is not revoked: it works"
+                    f" until {stored.machine.expires_at}, unless you revoke it on your profile page"
+                )
+            )
         return f"the session could not be ended ({one_line(refusal)}): end it on your profile page"
     return None
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,9 +27,25 @@ HIDDEN: Final = "***"
 BYPASSES: Final = ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
 """Variables that make clients fetch packages from elsewhere, past the proxy."""
 
+_PIP_BYPASSES: Final = frozenset({"extra-index-url", "find-links"})
+_SCOPED: Final = re.compile(r"\s*(@[^:\s]+:registry)\s*=", re.ASCII)
 _NPM_BYTES_MAX: Final = 1 << 20
 _REGISTRY: Final = re.compile(r"\s*registry\s*=", re.ASCII)
 _WITHOUT_YARN: Final = frozenset({"npm", "npx", "pnpm", "pnpx"})
+
+
+_TOKEN: Final = re.compile(r"cs[im]_[\w-]{16,200}", re.ASCII)
+
+
+def token_of(answer: Mapping[str, object]) -> str:
+    """The token that a server issued. Raises ValueError, KeyError if it could be none.
+
+    It becomes a part of addresses, variables and a line of npm's file: it must be nothing else.
+    """
+    token = answer["token"]
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise ValueError("token")
+    return token
 
 
 def run_wrapped(
@@ -39,12 +57,11 @@ def run_wrapped(
     secrets: Sequence[str],
 ) -> int:
     """The exit code of `command`, run in `environment` with the token, and without `secrets`."""
-    for name in BYPASSES:
-        if environment.get(name):
-            click.echo(
-                f"countersign: {name} is set: packages from there are neither checked nor recorded",
-                err=True,
-            )
+    for name in bypasses(environment):
+        click.echo(
+            f"countersign: {name} is set: packages from there are neither checked nor recorded",
+            err=True,
+        )
     with install_environment(
         environment, address, token, command=command, secrets=secrets
     ) as own_environment:
@@ -84,6 +101,28 @@ def install_environment(
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as opened:
             opened.write(content)
         yield merged(environment, ours, secrets)
+
+
+def bypasses(environment: Mapping[str, str]) -> Iterator[str]:
+    """The settings of the user that make clients fetch packages from elsewhere, past the proxy.
+
+    In the environment, in pip's own files, and scopes with a registry of their own in npm's.
+    """
+    yield from (name for name in BYPASSES if environment.get(name))
+    home = Path(environment.get("HOME") or "/nonexistent")
+    config = environment.get("XDG_CONFIG_HOME") or str(home / ".config")
+    named = environment.get("PIP_CONFIG_FILE")
+    folders = (environment.get("VIRTUAL_ENV") or "/nonexistent", f"{config}/pip", home / ".pip")
+    files = [Path(folder) / "pip.conf" for folder in folders]
+    for file in [*files, *([Path(named)] if named else [])]:
+        settings = RawConfigParser(strict=False)
+        with contextlib.suppress(OSError, ConfigError, UnicodeDecodeError):
+            settings.read_string(file.read_text())
+        for section in settings.sections():
+            found = _PIP_BYPASSES & {*settings.options(section)}
+            yield from (f"{name} in {file}" for name in sorted(found))
+    lines = map(_SCOPED.match, _former(environment).splitlines())
+    yield from (f"{line[1]} in npm's own file" for line in lines if line)
 
 
 def merged(

@@ -1,6 +1,7 @@
 """The exit codes of `countersign`, and the one of each failure."""
 
 import errno
+import sys
 from enum import IntEnum
 from typing import Final, Self
 
@@ -37,6 +38,15 @@ class WrongUsage(Refusal):
     status = 400
 
 
+def is_of_loaded(error: Exception, module: str, name: str) -> bool:
+    """Whether `error` is of the class `name` of `module`, which is not imported for the question.
+
+    If it is not loaded, nothing has raised it; and the client alone does not have it.
+    """
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(error, getattr(loaded, name))
+
+
 def exit_code(error: Exception) -> ExitCode:
     """The exit code for `error`: it tells whether trying again may help."""
     if isinstance(error, WrongUsage):
@@ -46,7 +56,5 @@ def exit_code(error: Exception) -> ExitCode:
     if isinstance(error, OSError):
         is_away = error.errno in _STORAGE_IS_AWAY
         return ExitCode.UNAVAILABLE if is_away else ExitCode.FAILED
-    # Imported here: the command line starts without the query engine.
-    from analytics.model.errors import StoreFault
-
-    return ExitCode.UNAVAILABLE if isinstance(error, StoreFault) else ExitCode.FAILED
+    is_away = is_of_loaded(error, "analytics.model.errors", "StoreFault")
+    return ExitCode.UNAVAILABLE if is_away else ExitCode.FAILED

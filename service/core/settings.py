@@ -30,7 +30,7 @@ OptionalSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 # Runs further apart than the clock guard's 48 hours would all be rejected.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
-MachineSeconds = Annotated[float, msgspec.Meta(ge=60, le=7 * 24 * 3600)]
+MachineSeconds = Annotated[float, msgspec.Meta(ge=1800, le=7 * 24 * 3600)]
 Hours = Annotated[float, msgspec.Meta(gt=0, le=24 * 366)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 KeyDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]

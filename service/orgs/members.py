@@ -26,6 +26,7 @@ from service.access.passkeys.repository import count_passkeys
 from service.access.roles import Capability, Role, covers
 from service.access.sessions import (
     SessionLifetimes,
+    end_machine_tokens,
     find_last_seen,
     issue_session,
     list_sessions,
@@ -360,6 +361,7 @@ async def set_role(
     if not covers(Role(before), Role(after), org.role_overrides):
         # A session that another person may be using must not gain the new role.
         await revoke_sessions(work.session, member.id, work.now)
+        await end_machine_tokens(work, member.id, by)
     work.record(
         org.id,
         MemberRoleChanged(member_id=member.id, role_before=before, role_after=after),
@@ -375,6 +377,7 @@ async def remove_member(
     await _require_another_owner(work.session, member)
     member.removed_at = work.now
     await revoke_sessions(work.session, member.id, work.now)
+    await end_machine_tokens(work, member.id, by)
     await work.session.execute(delete(TeamAdmin).where(TeamAdmin.member_id == member.id))
     work.record(org.id, MemberRemoved(member_id=member.id, role=member.role), by, subject=member.id)
 
@@ -402,6 +405,7 @@ async def end_sessions(
 ) -> int:
     """End all sessions of `member`; returns how many there were."""
     ended = await revoke_sessions(work.session, member.id, work.now)
+    await end_machine_tokens(work, member.id, by)
     work.record(org.id, SessionRevoked(member_id=member.id, sessions=ended), by, subject=member.id)
     return ended
 

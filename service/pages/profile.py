@@ -11,11 +11,15 @@ from analytics.model.rows import AuditContext
 from service.access.passkeys.changes import remove_passkey
 from service.access.passkeys.repository import list_passkeys
 from service.access.refusals import SignInAgain
-from service.access.sessions import list_sessions, revoke_sessions
+from service.access.sessions import (
+    end_machine_token,
+    end_machine_tokens,
+    list_sessions,
+    revoke_sessions,
+)
 from service.access.sign_in.flow import own_page
 from service.packages.install_tokens.machine_tokens import (
     MACHINE_TOKEN_NOT_FOUND,
-    end_machine_token,
     get_machine_token,
     list_machine_tokens,
 )
@@ -117,6 +121,7 @@ async def end_others(call: OwnCall, _: Form) -> ResponseReturnValue:
     own_id = call.caller.session_id
     async with call.change() as (work, present, member):
         ended = await revoke_sessions(work.session, member.id, work.now, except_id=own_id)
+        await end_machine_tokens(work, member.id, present.audit_context)
         _record(work, member, ended, present.audit_context)
     return redirect(profile_page.address(call, "sessions-ended"), 303)
 

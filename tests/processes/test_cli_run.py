@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.interpreters import run_module
 from tests.processes.command_line import Ran
 from tests.processes.desks import Desk, by_browser
 from tests.processes.homes import CLI, DEADLINE_S, Home, Server
+from tests.processes.strange_servers import Strange, strange_server
 from tests.processes.test_cli_ci_exec import REPORT
 
 pytestmark = pytest.mark.slow
@@ -30,10 +32,22 @@ def serving(there: Home) -> Iterator[Server]:
 @pytest.fixture
 def laptop(desk: Desk, there: Home, serving: Server) -> Desk:
     """A machine on which Ada is signed in."""
-    issue = ("session", "issue", "--org", "acme", "--member", ADA, "--cookie")
-    cookie = there.ask(*issue, base_url=serving.url)["cookie"]
-    assert by_browser(desk, serving, cookie).code == 0
+    store_login(desk, serving.url, new_session(there, serving))
     return desk
+
+
+def new_session(there: Home, serving: Server) -> str:
+    issue = ("session", "issue", "--org", "acme", "--member", ADA, "--cookie")
+    return there.ask(*issue, base_url=serving.url)["cookie"]
+
+
+def store_login(desk: Desk, url: str, token: str) -> None:
+    """As `countersign login` does; sign-ins by a browser are limited."""
+    login = {"kind": "session", "token": token, "org": "acme", "user": f"{ADA} (owner)"}
+    logins = {"version": 1, "current": url, "servers": {url: login | {"is_insecure": False}}}
+    desk.logins.parent.mkdir(parents=True)
+    desk.logins.touch(0o600)
+    desk.logins.write_text(json.dumps(logins))
 
 
 def run(laptop: Desk, *words: str, **variables: str) -> Ran:
@@ -59,6 +73,17 @@ def token_of(laptop: Desk) -> str:
 def stored(laptop: Desk) -> dict[str, Any]:
     (login,) = json.loads(laptop.logins.read_text())["servers"].values()
     return login
+
+
+def change_login(laptop: Desk, **changes: Any) -> None:
+    logins = json.loads(laptop.logins.read_text())
+    (login,) = logins["servers"].values()
+    login |= changes
+    laptop.logins.write_text(json.dumps(logins))
+
+
+def change_machine(laptop: Desk, **changes: Any) -> None:
+    change_login(laptop, machine=stored(laptop)["machine"] | changes)
 
 
 def test_the_command_gets_a_machine_token_and_no_session(laptop: Desk, serving: Server):
@@ -94,10 +119,7 @@ def test_a_revoked_token_is_replaced(laptop: Desk):
 
 def test_a_token_that_ends_soon_is_replaced(laptop: Desk):
     first = token_of(laptop)
-    logins = json.loads(laptop.logins.read_text())
-    (login,) = logins["servers"].values()
-    login["machine"]["expires_at"] = (datetime.now(UTC) + timedelta(minutes=9)).isoformat()
-    laptop.logins.write_text(json.dumps(logins))
+    change_machine(laptop, expires_at=(datetime.now(UTC) + timedelta(minutes=9)).isoformat())
 
     assert token_of(laptop) != first
 
@@ -105,14 +127,10 @@ def test_a_token_that_ends_soon_is_replaced(laptop: Desk):
 def test_an_ended_session_leaves_the_token_until_it_ends(laptop: Desk, there: Home):
     """A build must not stop because its login has expired; a new token needs a new login."""
     first = token_of(laptop)
-    logins = json.loads(laptop.logins.read_text())
-    (login,) = logins["servers"].values()
-    login["token"] = "csess_ended"
-    laptop.logins.write_text(json.dumps(logins))
+    change_login(laptop, token="csess_ended")
     assert token_of(laptop) == first
 
-    login["machine"]["expires_at"] = datetime.now(UTC).isoformat()
-    laptop.logins.write_text(json.dumps(logins))
+    change_machine(laptop, expires_at=datetime.now(UTC).isoformat())
     ran = run(laptop, "--", "true")
     assert ran.code == 1
     assert "expired or was ended: run `countersign login" in ran.err
@@ -129,6 +147,86 @@ def test_signing_out_revokes_the_token(laptop: Desk, there: Home):
         1,
         "countersign: not signed in to any server: run `countersign login URL`\n",
     )
+
+
+def test_signing_out_after_the_session_ended_says_that_the_token_works_on(laptop: Desk):
+    token_of(laptop)
+    change_login(laptop, token="csess_ended")
+    ran = laptop.order("logout")
+
+    assert ran.code == 0
+    assert "its machine token is not revoked: it works until 20" in ran.err
+
+
+def test_signing_in_again_keeps_the_token(laptop: Desk, there: Home, serving: Server):
+    first = token_of(laptop)
+    assert by_browser(laptop, serving, new_session(there, serving)).code == 0
+
+    assert token_of(laptop) == first
+
+
+def test_runs_side_by_side_share_one_token(laptop: Desk):
+    """A parallel build must not use up the tokens of its member."""
+    env = laptop.environment()
+    script = "import os; print(os.environ['COREPACK_NPM_TOKEN'])"
+    words = ("run", "--", sys.executable, "-c", script)
+    with ThreadPoolExecutor(6) as pool:
+        ran = [pool.submit(run_module, CLI, *words, env=env, timeout=DEADLINE_S) for _ in range(6)]
+    assert len({each.result().stdout for each in ran}) == 1
+    assert [each.result().returncode for each in ran] == [0] * 6
+
+
+def test_without_room_for_another_token_the_last_minutes_of_one_are_used(laptop: Desk):
+    first = token_of(laptop)
+    change_machine(laptop, expires_at=(datetime.now(UTC) + timedelta(minutes=5)).isoformat())
+    while laptop.order("machine", "issue", "--name", "other").code == 0:
+        pass
+    assert token_of(laptop) == first
+    for token in laptop.listed("machine", "list"):
+        laptop.ask("machine", "revoke", token["id"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"token": "csm_a\nscript-shell=/tmp/evil"},
+        {"token": "csm_" + "a" * 40 + "\0"},
+        {"token": 5},
+        {"token": "csess_" + "a" * 40},
+        {"expires_at": "2030-01-01T00:00:00"},
+        {"expires_at": "soon"},
+    ],
+    ids=str,
+)
+def test_what_can_be_no_token_is_not_used(desk: Desk, changes: dict[str, Any]):
+    """It would become a line of npm's file, and a later run would stumble over it."""
+    token = {"id": "mtok_1", "token": "csm_" + "a" * 43, "expires_at": "2030-01-01T00:00:00Z"}
+    body = json.dumps(token | changes).encode()
+
+    def answer(at: Strange) -> None:
+        at.reply(201, body, x_request_id="req_1", content_type="application/json")
+
+    with strange_server(answer) as (url, _):
+        store_login(desk, url, "csess_x")
+        ran = run(desk, "--", "true")
+    assert (ran.code, ran.out) == (REFUSED, "")
+    assert "answers in a form that this program does not know" in ran.err
+    assert "machine" not in stored(desk)
+
+
+def test_the_user_s_own_settings_that_go_past_the_proxy_are_named(laptop: Desk):
+    """By pip's file, which it reads beside variables, too; passwords in it are shown nowhere."""
+    folder = laptop.config / "pip"
+    folder.mkdir(exist_ok=True)
+    secret = "https://user:secret@elsewhere.example"
+    (folder / "pip.conf").write_text(f"[global]\nextra-index-url = {secret}/simple\n")
+    (laptop.folder / ".npmrc").write_text(f"@acme:registry={secret}/npm\n")
+    ran = run(laptop, "--", "true")
+
+    assert ran.code == 0
+    assert f"extra-index-url in {folder / 'pip.conf'} is set: packages from there" in ran.err
+    assert "@acme:registry in npm's own file is set" in ran.err
+    assert "secret" not in ran.err
 
 
 def test_a_dry_run_shows_and_does_nothing(laptop: Desk):

@@ -17,6 +17,7 @@ from service.core.settings import REPOSITORY
 from tests.goldens.commands import leaves
 from tests.processes.desks import Desk, by_browser
 from tests.processes.homes import DEADLINE_S, Home, Server
+from tests.processes.strange_servers import Strange, strange_server
 
 pytestmark = pytest.mark.slow
 
@@ -51,14 +52,13 @@ class Client:
                 (self.needed / top).symlink_to(distribution.locate_file(top))
 
     def run(
-        self, desk: Desk, *words: str, program: str = START
+        self, desk: Desk, *words: str, program: str = START, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """The command in an interpreter that finds no other package."""
         path = f"{self.code}:{self.needed}"
         command = [sys.executable, "-I", "-S", "-c", program, path, *words]
-        return subprocess.run(
-            command, env=desk.environment(), capture_output=True, text=True, timeout=DEADLINE_S
-        )
+        env = desk.environment(**variables)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def closure(requirements: list[str]) -> list[metadata.Distribution]:
@@ -146,3 +146,18 @@ def test_without_a_server_it_says_what_is_missing(client: Client, desk: Desk):
     assert ran.returncode == REFUSED
     assert ran.stderr.startswith("countersign: this is the client alone, which has no data dir")
     assert client.run(desk, "--version").stdout.startswith("countersign, version ")
+
+
+@pytest.mark.parametrize("words", [("bindings", "list"), ("machine", "list"), ("policy", "show")])
+def test_an_answer_of_another_form_is_one_line(client: Client, desk: Desk, words: tuple[str, ...]):
+    """What sorts faults out is not there: the log's own classes are part of the service."""
+
+    def answer(at: Strange) -> None:
+        at.reply(200, b'{"org": "acme"}', x_request_id="req_1", content_type="application/json")
+
+    with strange_server(answer) as (url, _):
+        at = {"COUNTERSIGN_SERVER": url, "COUNTERSIGN_TOKEN": "cs_secret"}
+        ran = client.run(desk, *words, "--org", "acme", **at)
+    assert (ran.returncode, ran.stdout) == (REFUSED, "")
+    assert "answers in a form that this program does not know" in ran.stderr
+    assert ran.stderr.count("\n") == 1

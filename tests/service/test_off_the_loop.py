@@ -131,7 +131,7 @@ async def test_templates_are_compiled_in_a_thread(world: World, monkeypatch):
 async def test_long_answers_are_compressed_in_a_thread(world: World, monkeypatch, coding):
     """A short one is not: the thread would take longer."""
     threads = threads_of(monkeypatch, compression, "compressed")
-    monkeypatch.setattr(compression, "THREAD_BYTES_MIN", 10_000)
+    monkeypatch.setattr(compression, "THREAD_BYTES_MIN", 20_000)
     headers = world.admin | {"accept-encoding": coding}
     long = await world.client.get("/admin/ui/orgs/acme/members", headers=headers)
     short = await world.client.get("/admin/ui/orgs/acme/rejected", headers=headers)

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms
-from analytics.model.org_envelopes import MachineTokenIssued, MachineTokenRevoked
+from analytics.model.org_envelopes import MachineTokenIssued
 from analytics.model.rows import AuditContext
 from service.access.callers import (
     ApiKeyPrincipal,
@@ -23,8 +23,9 @@ from service.access.callers import (
     is_allowed,
     member_actor,
 )
-from service.access.refusals import LACKS_CAPABILITY
+from service.access.refusals import LACKS_CAPABILITY, SignInAgain
 from service.access.roles import Capability, Role, granted
+from service.access.sessions import end_machine_token
 from service.core.errors import Conflict, Forbidden, NotFound
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
@@ -43,6 +44,7 @@ PREFIX: Final = "csm_"
 """How every machine token begins, so that it differs from install tokens, API keys and sessions."""
 
 LIVE_OF_MEMBER_MAX: Final = 20
+LISTED_MAX: Final = 1_000
 KEPT: Final = timedelta(days=90)
 """How long ended tokens are kept: rows of their installs show the machine's name."""
 
@@ -119,12 +121,16 @@ def find_machine_token(transaction: Transaction, hashed: str) -> StoredMachineTo
 async def list_machine_tokens(
     session: AsyncSession, org: Organisation, member_id: str | None, now: datetime
 ) -> Sequence[tuple[MachineToken, str]]:
-    """The live tokens of a member (None: of all), newest first, each with its member's address."""
+    """The live tokens of a member (None: of all), newest first, each with its member's address.
+
+    At most LISTED_MAX.
+    """
     query = (
         select(MachineToken, Member.email)
         .join(Member, Member.id == MachineToken.member_id)
         .where(MachineToken.tenant_id == org.id, _is_live(now), Member.removed_at.is_(None))
         .order_by(MachineToken.created_at.desc(), MachineToken.id)
+        .limit(LISTED_MAX)
     )
     if member_id is not None:
         query = query.where(MachineToken.member_id == member_id)
@@ -142,13 +148,6 @@ async def get_machine_token(work: UnitOfWork, tenant_id: str, token_id: str) -> 
     if token is None:
         raise MACHINE_TOKEN_NOT_FOUND
     return token
-
-
-def end_machine_token(work: UnitOfWork, token: MachineToken, by: AuditContext) -> None:
-    """Revoke a live token; its audit row commits with it."""
-    token.revoked_at = work.now
-    revoked = MachineTokenRevoked(machine_token_id=token.id, member_id=token.member_id)
-    work.record(token.tenant_id, revoked, by, subject=token.id)
 
 
 async def delete_expired_machine_tokens(store: Store, now: datetime) -> None:
@@ -173,6 +172,12 @@ class NewMachineToken(Request):
     member: Omittable[
         Annotated[str, Meta(description="Whose it is: id or address; the caller if missing.")]
     ] = UNSET
+
+
+class WhoseTokens(Request):
+    """Which tokens to list."""
+
+    own: Annotated[bool, Meta(description="Only the caller's own, also with org:admin.")] = False
 
 
 class MachineTokenEntry(Answer):
@@ -221,13 +226,14 @@ class RevokedMachineToken(Answer):
     "list_machine_tokens",
     needs=Capability.ORG_ADMIN,
     alternative=Capability.PACKAGES_INSTALL,
+    query=WhoseTokens,
     returns=MachineTokenList,
     refuses=[MEMBER_MISSING],
 )
-async def list_(call: Call[BaseServices]) -> MachineTokenList:
-    """List live machine tokens: with org:admin those of all members, otherwise the caller's own."""
-    is_admin = is_allowed(call.caller.require, Capability.ORG_ADMIN, call.org)
-    member_id = None if is_admin else _own_id(call.caller)
+async def list_(call: Call[BaseServices], query: WhoseTokens) -> MachineTokenList:
+    """List live machine tokens: with org:admin the newest of all members, else the own ones."""
+    is_of_all = not query.own and is_allowed(call.caller.require, Capability.ORG_ADMIN, call.org)
+    member_id = None if is_of_all else _own_id(call.caller)
     async with call.read() as session:
         now = call.services.clock()
         tokens = await list_machine_tokens(session, call.org, member_id, now)
@@ -242,12 +248,13 @@ async def list_(call: Call[BaseServices]) -> MachineTokenList:
     example={"name": "mara-laptop", "member": "mara@acme.example"},
     returns=IssuedMachineToken,
     status=201,
-    refuses=[MEMBER_MISSING, NotFound, TOO_MANY_MACHINE_TOKENS],
+    refuses=[MEMBER_MISSING, SignInAgain, NotFound, TOO_MANY_MACHINE_TOKENS],
 )
 async def issue(call: WriteCall[BaseServices], asked: NewMachineToken) -> IssuedMachineToken:
     """Issue a token to install with from one machine of a member; its value is in this answer only.
 
-    The caller needs packages:install for an own token, and org:admin for another member's.
+    The caller needs packages:install for an own token; for another member's org:admin, and a
+    recent sign-in.
     """
     work, org = call.work, call.org
     if asked.member is UNSET:
@@ -255,6 +262,8 @@ async def issue(call: WriteCall[BaseServices], asked: NewMachineToken) -> Issued
         member = await get_member(call.session, org, _own_id(call.caller))
     else:
         call.caller.require(Capability.ORG_ADMIN, org)
+        # Rows of its installs name the member: a stolen session must not be able to do that.
+        call.services.access.require_recent_sign_in(call.caller)
         member = await get_member(call.session, org, asked.member)
         call.caller.require_outranks(Role(member.role), org)
     check_name(asked.name)

@@ -67,6 +67,7 @@ def test_the_catalogue_is_the_specifications_and_ours():
         " org_created org_tier_changed legal_hold_changed role_override_changed member_added"
         " member_role_changed member_removed team_created team_admin_changed project_created"
         " admin_token_changed api_key_created api_key_rotated api_key_revoked install_token_issued"
+        " machine_token_issued machine_token_revoked"
         " session_issued session_revoked"
         " link_sign_in_succeeded device_sign_in_succeeded passkey_registered passkey_removed"
         " sign_in_failed signed_out sign_in_domain_changed policy_changed blocklist_imported"

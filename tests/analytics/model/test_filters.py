@@ -161,7 +161,7 @@ def test_an_empty_value_is_refused_by_name(name):
         (
             "actor_source",
             "apikey",
-            "one of admin_token, api_key, session, system, oidc_<provider>, not 'apikey'",
+            "machine_token, session, system, oidc_<provider>, not 'apikey'",
         ),
         ("actor_source", "oidc_", "not 'oidc_'"),
         ("actor_source", "oidc_git-hub", "not 'oidc_git-hub'"),

@@ -7,11 +7,10 @@ import pytest
 
 from analytics.model.instants import format_ms
 from service.access.callers import member_actor
-from service.access.refusals import LACKS_CAPABILITY
-from service.access.sessions import revoke_sessions
+from service.access.refusals import LACKS_CAPABILITY, SignInAgain
 from service.app.background_jobs import delete_expired_install_tokens
 from service.core.secrets import token_hash
-from service.orgs.members import remove_member
+from service.orgs.members import end_sessions, remove_member
 from service.packages.install_tokens.machine_tokens import KEPT, LIVE_OF_MEMBER_MAX
 from service.packages.refusals import (
     MACHINE_TOKEN_ENDED,
@@ -116,7 +115,8 @@ async def removed(world: World, _: dict[str, Any]) -> None:
 
 async def signed_out_everywhere(world: World, _: dict[str, Any]) -> None:
     async with world.services.store.write() as work:
-        await revoke_sessions(work.session, world.members["member"].id, work.now)
+        member = await work.session.get_one(Member, world.members["member"].id)
+        await end_sessions(work, await work.session.merge(world.acme), member, BY_OPERATOR)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,32 @@ async def test_an_administrator_issues_one_for_a_member_below_them(gate: Gate):
         world, "POST", TOKENS, {"name": "x", "member": world.members["owner"].id}, "admin"
     )
     assert answer.status_code == 403
+
+
+async def test_one_of_another_member_needs_a_recent_sign_in(world: World):
+    """A stolen session must not install in another's name."""
+    world.clock.advance(minutes=11)
+    body = {"name": "x", "member": world.members["member"].id}
+    status, text = await refused(await ask(world, "POST", TOKENS, body))
+
+    assert (status, text) == (403, SignInAgain.text)
+    await issued(world)
+
+
+async def test_all_that_end_with_the_sessions_are_recorded(world: World):
+    tokens = {(await issued(world))["id"] for _ in range(2)}
+    owner = world.members["owner"].id
+    await answered(world, "POST", f"/members/{owner}/sign-out", who="operator")
+
+    rows = await world.audit(event="machine_token_revoked")
+    assert {row["subject"] for row in rows} == tokens
+
+
+async def test_an_administrator_may_list_the_own_ones_alone(world: World):
+    own = await issued(world)
+    await issued(world, await member_with_install(world))
+    answer = await answered(world, "GET", TOKENS, own="true")
+    assert [token["id"] for token in answer["machine_tokens"]] == [own["id"]]
 
 
 async def test_a_member_has_a_bounded_number(world: World):
