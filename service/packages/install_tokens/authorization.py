@@ -5,7 +5,9 @@ request sees every change of them, made in any process.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import structlog
 from quart import Request
@@ -39,6 +41,8 @@ from service.packages.refusals import (
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.store.transaction import Transaction
+
+_Token = TypeVar("_Token", StoredToken, StoredMachineToken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +192,7 @@ class InstallAuthorizer:
 
     async def _live_machine(self, secret: str, origin: RequestOrigin) -> MachinePrincipal:
         """The machine with this token. Raises InstallUnauthenticated, MACHINE_TOKEN_ENDED."""
-        hashed = token_hash(secret)
-
-        def load(transaction: Transaction) -> StoredMachineToken:
-            token = find_machine_token(transaction, hashed)
-            if token is None:
-                raise InstallUnauthenticated
-            return token
-
-        token = await self._store.cached_right(("machine_token", hashed), load)
+        token = await self._stored("machine_token", secret, find_machine_token)
         # A token also ends by time, without a commit that would drop it from the cache.
         if token.has_ended or self._clock() >= token.expires_at:
             raise MACHINE_TOKEN_ENDED
@@ -207,19 +203,25 @@ class InstallAuthorizer:
 
     async def _live_token(self, secret: str) -> StoredToken:
         """The unexpired install token with this value. Raises InstallUnauthenticated."""
-        hashed = token_hash(secret)
-
-        def load(transaction: Transaction) -> StoredToken:
-            token = find_token(transaction, hashed)
-            if token is None:
-                raise InstallUnauthenticated
-            return token
-
-        token = await self._store.cached_right(("install_token", hashed), load)
+        token = await self._stored("install_token", secret, find_token)
         # A token also ends by time, without a commit that would drop it from the cache.
         if self._clock() >= token.expires_at:
             raise INSTALL_TOKEN_EXPIRED(value=format_ms(token.expires_at))
         return token
+
+    async def _stored(
+        self, kind: str, secret: str, find: Callable[[Transaction, str], _Token | None]
+    ) -> _Token:
+        """The token of this kind and value, which may have ended. Raises InstallUnauthenticated."""
+        hashed = token_hash(secret)
+
+        def load(transaction: Transaction) -> _Token:
+            token = find(transaction, hashed)
+            if token is None:
+                raise InstallUnauthenticated
+            return token
+
+        return await self._store.cached_right((kind, hashed), load)
 
     def _key_of(self, token: StoredToken, origin: RequestOrigin) -> ApiKeyPrincipal:
         """The API key of `token`, if it still works. Raises INSTALL_TOKEN_ENDED."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Final, NamedTuple, Self
 
 from msgspec import UNSET, Meta, structs
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms
@@ -30,6 +30,7 @@ from service.core.errors import Conflict, Forbidden, NotFound
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
 from service.core.text_rules import NAME_MAX, check_name
+from service.packages.install_tokens.tokens import delete_expired_before
 from service.packages.refusals import MACHINE_TOKEN_OF_ANOTHER_ORG
 from service.store.organisations import get_member
 from service.store.store import Store, UnitOfWork
@@ -152,12 +153,7 @@ async def get_machine_token(work: UnitOfWork, tenant_id: str, token_id: str) -> 
 
 async def delete_expired_machine_tokens(store: Store, now: datetime) -> None:
     """Delete tokens that expired KEPT ago. Audit rows are unaffected."""
-    is_old = MachineToken.expires_at <= now - KEPT
-    async with store.read() as session:  # no write lock while there is nothing to delete
-        if await session.scalar(select(MachineToken.id).where(is_old).limit(1)) is None:
-            return
-    async with store.write() as work:
-        await work.session.execute(delete(MachineToken).where(is_old))
+    await delete_expired_before(store, MachineToken, now - KEPT)
 
 
 resource = Resource("machine_tokens", "/machine-tokens", Tag.INSTALLS, BaseServices)

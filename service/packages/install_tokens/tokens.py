@@ -17,7 +17,7 @@ from service.core.secrets import new_token, token_hash
 from service.packages.refusals import TOO_MANY_INSTALL_TOKENS
 from service.store.organisations import KeyScope
 from service.store.store import Store, UnitOfWork
-from service.store.tables import ApiKey, InstallToken
+from service.store.tables import ApiKey, InstallToken, MachineToken
 from service.store.transaction import Transaction
 
 PREFIX: Final = "csi_"
@@ -149,12 +149,19 @@ async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: 
 
 async def delete_expired_tokens(store: Store, now: datetime) -> None:
     """Delete tokens that expired KEPT ago. Audit rows are unaffected."""
-    is_old = InstallToken.expires_at <= now - KEPT
+    await delete_expired_before(store, InstallToken, now - KEPT)
+
+
+async def delete_expired_before(
+    store: Store, table: type[InstallToken] | type[MachineToken], before: datetime
+) -> None:
+    """Delete the tokens of `table` that expired until `before`."""
+    is_old = table.expires_at <= before
     async with store.read() as session:  # no write lock while there is nothing to delete
-        if await session.scalar(select(InstallToken.id).where(is_old).limit(1)) is None:
+        if await session.scalar(select(table.id).where(is_old).limit(1)) is None:
             return
     async with store.write() as work:
-        await work.session.execute(delete(InstallToken).where(is_old))
+        await work.session.execute(delete(table).where(is_old))
 
 
 def _or_none(claim: str | UnsetType | None) -> str | None:
