@@ -6,6 +6,7 @@ Importers name the package alone, which holds every table: migrations and `init`
 from service.store.tables.audit import *
 from service.store.tables.base import *
 from service.store.tables.bindings import *
+from service.store.tables.evidence import *
 from service.store.tables.keys import *
 from service.store.tables.members import *
 from service.store.tables.orgs import *

@@ -1,0 +1,1 @@
+"""Evidence: a Merkle tree of each organisation's rows, signed checkpoints, and proofs from them."""
