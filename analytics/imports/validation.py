@@ -14,8 +14,8 @@ import msgspec
 
 from analytics.imports.items import NOT_AN_OBJECT, PLAIN_COLUMNS, ImportItem
 from analytics.model.decision_reason import compact, decision_reason
-from analytics.model.envelopes import ENVELOPES, EVENTS, VerifiedCi
-from analytics.model.events import Envelope
+from analytics.model.envelopes import ENVELOPES, EVENTS, Admission, VerifiedCi
+from analytics.model.events import Decision, Envelope
 from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     AcceptedInterval,
@@ -243,11 +243,16 @@ def _raw_envelope(item: ImportItem) -> tuple[str, bytes]:
     return "payload", payload
 
 
-def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
-    """`envelope` as in a payload, in which the claims of a CI token may accompany its keys."""
+_BESIDE: Final = {"ci": VerifiedCi, "admission": Admission}
+"""What a payload may have beside the keys of its envelope; `admission` only if that allows."""
+
+
+def _as_payload(envelope: type[Envelope]) -> type[msgspec.Struct]:
+    """`envelope` as in a payload, with what may accompany its keys."""
+    names = _BESIDE if envelope.decision is Decision.ALLOWED else ("ci",)
     return msgspec.defstruct(
         envelope.__name__,
-        [("ci", VerifiedCi | msgspec.UnsetType, msgspec.UNSET)],
+        [(name, _BESIDE[name] | msgspec.UnsetType, msgspec.UNSET) for name in names],
         bases=(envelope,),
         frozen=True,
         kw_only=True,
@@ -256,7 +261,7 @@ def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
 
 
 _envelope_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    event: msgspec.json.Decoder(_with_ci(envelope)) for event, envelope in ENVELOPES.items()
+    event: msgspec.json.Decoder(_as_payload(envelope)) for event, envelope in ENVELOPES.items()
 }
 
 
@@ -274,10 +279,10 @@ def _read_envelope(event: str, name: str, raw: bytes) -> _ImportedEnvelope:
         raise RowRefused(describe(error, name)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RowRefused(f"{name} {NOT_AN_OBJECT}") from error
-    bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if envelope.ci else envelope
+    keys = {key: said for key, said in msgspec.to_builtins(envelope).items() if key not in _BESIDE}
     return _ImportedEnvelope(
         envelope=envelope,
-        reason=decision_reason(msgspec.to_builtins(bare)),
+        reason=decision_reason(keys),
         payload=compact(envelope),
         ci=envelope.ci or None,
     )

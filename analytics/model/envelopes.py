@@ -1,7 +1,7 @@
 """The envelopes of installs and bindings, the catalogue of all envelopes, and their parser."""
 
 import sys
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -161,6 +161,23 @@ class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     event_name: str | msgspec.UnsetType | None = msgspec.UNSET
     run_id: str | msgspec.UnsetType | None = msgspec.UNSET
     jti: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the install proxy based an install on: `admission`, beside the envelope's own keys.
+
+    `registry` is the URL of the registry that the file is from. The file is verified by `digest`;
+    without one, by the SHA-256 in the row's column. Policy and blocklist are 0 if there was none.
+    """
+
+    registry: str
+    policy_revision: Count
+    blocklist_generation: Count
+    rule_id: str | msgspec.UnsetType = msgspec.UNSET
+    digest: (
+        Annotated[str, msgspec.Meta(pattern="^sha(256|512|1):[0-9a-f]{40,128}$")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 def parse_envelope(event: Event, keys: object) -> Envelope:

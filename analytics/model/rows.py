@@ -10,7 +10,7 @@ import msgspec
 from analytics.model.columns import Column, FieldOfFilter, FilterParameter, Section, TextRule
 from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.envelopes import EVENTS, VerifiedCi
+from analytics.model.envelopes import EVENTS, Admission, VerifiedCi
 from analytics.model.events import Decision, Envelope
 
 
@@ -494,12 +494,13 @@ def audit_row(
     ecosystem: str | None = None,
     file: FileColumns = NO_FILE_COLUMNS,
     received_at: datetime | None = None,
+    admission: Admission | None = None,
 ) -> AuditRow:
     """The row which records that `envelope` happened at `at`, in this audit context.
 
     `subject` is what the row is about (a binding id, a member id); install rows name their
-    package and its ecosystem, and those of the proxy their file. `received_at` is `at` unless the
-    row was reported later.
+    package and its ecosystem, and those of the proxy their file, and the `admission` of one that
+    was allowed. `received_at` is `at` unless the row was reported later.
     """
     keys = compact(envelope)
     ci = ci_columns(audit_context.ci)
@@ -519,7 +520,7 @@ def audit_row(
         oidc_binding_id=audit_context.oidc_binding_id,
         request_id=audit_context.request_id,
         source_ip=audit_context.source_ip,
-        payload=keys if audit_context.ci is None else _with_ci(keys, audit_context.ci),
+        payload=_with_members(keys, ci=audit_context.ci, admission=admission),
         ecosystem=ecosystem,
         repository_id=ci.repository_id,
         run_id=ci.run_id,
@@ -561,7 +562,10 @@ def _fit(keys: str) -> str:
     return decision_reason(msgspec.json.decode(keys))
 
 
-def _with_ci(keys: str, ci: VerifiedCi) -> str:
-    """The JSON object `keys` with the member `ci` added; no envelope has a key of that name."""
-    comma = "" if keys == "{}" else ","
-    return f'{keys[:-1]}{comma}"ci":{compact(ci)}}}'
+def _with_members(keys: str, **members: msgspec.Struct | None) -> str:
+    """The JSON object `keys` with these members added; no envelope has keys of their names."""
+    for name, value in members.items():
+        if value is not None:
+            comma = "" if keys == "{}" else ","
+            keys = f'{keys[:-1]}{comma}"{name}":{compact(value)}}}'
+    return keys

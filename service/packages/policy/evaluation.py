@@ -18,7 +18,9 @@ from service.packages.policy.advisories import NO_ADVISORIES, PackageAdvisories
 from service.packages.policy.model import (
     ADVISED,
     DENIED,
+    NOTHING_IN_FORCE,
     TOO_NEW,
+    InForce,
     InstallPolicy,
     PackagePattern,
     PolicyDecision,
@@ -98,7 +100,7 @@ class PackagePolicy:
 
     `registry` is set for a first-party package, which must never be requested from a public one.
     `min_age` is None without a cooldown. `version` changes whenever any decision could change
-    other than by time.
+    other than by time. `in_force` is of which revision and generation it is.
     """
 
     ecosystem: Ecosystem
@@ -110,6 +112,7 @@ class PackagePolicy:
     allow: Rules
     min_age: timedelta | None
     version: str
+    in_force: InForce = NOTHING_IN_FORCE
 
     def decide(self, release: Release, now: datetime) -> PolicyDecision:
         """The decision on one release of this package, without I/O."""

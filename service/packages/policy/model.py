@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import ArtifactChanged, BlocklistHit, CooldownActive
@@ -137,6 +137,17 @@ NO_POLICY: Final = InstallPolicy()
 """The policy of an organisation that has set none: only the operator's blocklist applies."""
 
 
+class InForce(NamedTuple):
+    """What decisions depend on: an organisation's policy revision and the blocklist's generation.
+
+    0 means that there is none.
+    """
+
+    revision: int
+    generation: int
+
+
+NOTHING_IN_FORCE: Final = InForce(0, 0)
 DENIED: Final = "denied by rule "
 ADVISED: Final = "on the blocklist: advisory "
 TOO_NEW: Final = "too new: "

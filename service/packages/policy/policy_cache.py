@@ -1,6 +1,7 @@
 """The policies of all organisations, from memory for as long as nothing changes."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -11,9 +12,8 @@ from service.core.threads import in_thread
 from service.packages.policy.advisories import PackageAdvisories
 from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
-from service.packages.policy.model import NO_POLICY
+from service.packages.policy.model import NO_POLICY, InForce
 from service.packages.policy.repository import (
-    InForce,
     decode_advisories,
     find_in_force,
     load_advisories,
@@ -97,6 +97,7 @@ class PolicyCache:
         loaded = await _computed(
             policy_bytes + size, partial(_on, policy, ecosystem, name, advisories)
         )
+        loaded = replace(loaded, in_force=in_force)
         self._packages.keep(
             (tenant_id, in_force, ecosystem, name),
             loaded,

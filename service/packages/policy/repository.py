@@ -23,7 +23,7 @@ from service.packages.policy.blocklist_contents import (
     own_id,
 )
 from service.packages.policy.document import decode_document, encode_document
-from service.packages.policy.model import NO_POLICY, InstallPolicy, difference
+from service.packages.policy.model import NO_POLICY, InForce, InstallPolicy, difference
 from service.packages.refusals import PolicyMoved
 from service.store.store import UnitOfWork
 from service.store.tables import (
@@ -87,16 +87,6 @@ _NAMED: Final = (
     )
     .order_by(AdvisoryEntry.ecosystem, AdvisoryEntry.package, AdvisoryEntry.advisory_id)
 )
-
-
-class InForce(NamedTuple):
-    """What decisions depend on: an organisation's policy revision and the blocklist's generation.
-
-    0 means that there is none.
-    """
-
-    revision: int
-    generation: int
 
 
 class RevisionHead(NamedTuple):

@@ -16,6 +16,7 @@ import structlog
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import (
+    Admission,
     ArtifactChanged,
     BlocklistHit,
     CooldownActive,
@@ -35,7 +36,7 @@ from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
-from service.packages.policy.model import PolicyDecision
+from service.packages.policy.model import InForce, PolicyDecision
 from service.packages.proxy.artifacts import (
     ArtifactName,
     Artifacts,
@@ -93,6 +94,7 @@ class Install:
     artifact: ArtifactName
     sha256: str | None
     client: str | None
+    in_force: InForce
     is_offered: bool = True
     """False if the registry offers another file under the name."""
 
@@ -116,6 +118,20 @@ class Install:
         """The file, as it is remembered once it is served."""
         release = self.release
         return KnownFile(release.version, self.key, self.sha256, release.published_at)
+
+    @property
+    def admission(self) -> Admission | None:
+        """What its row says besides, unless a rule was against it."""
+        if self.decision.is_blocked:
+            return None
+        return Admission(
+            # An organisation's own registry has its name in the fragment.
+            registry=self.artifact.registry_url.partition("#")[0],
+            policy_revision=self.in_force.revision,
+            blocklist_generation=self.in_force.generation,
+            rule_id=self.decision.rule_id or msgspec.UNSET,
+            digest=msgspec.UNSET if self.sha256 == self.key.hex else self.key.digest,
+        )
 
     @property
     def envelope(self) -> Envelope:
@@ -304,7 +320,7 @@ class InstallLog:
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
             _keep_artifact(work, install)
             return _Committed(known)
-        batch = _batch(principal, install, install.envelope, work.now)
+        batch = _batch(principal, install, install.envelope, work.now, install.admission)
         first_seq, is_seal_due = self._store_row(work, tenant_id, batch)
         mark = Mark(work.now, first_seq)
         keep_mark(work.transaction, key, mark)
@@ -399,7 +415,11 @@ def _is_attribution_current(
 
 
 def _batch(
-    principal: InstallPrincipal, install: Install, envelope: Envelope, now: datetime
+    principal: InstallPrincipal,
+    install: Install,
+    envelope: Envelope,
+    now: datetime,
+    admission: Admission | None = None,
 ) -> EncodedBatch:
     """The one row that says `envelope` of the install, as the journal stores it."""
     release = install.release
@@ -413,6 +433,7 @@ def _batch(
         ecosystem=release.ecosystem,
         file=FileColumns(_file_name(install.artifact.file_name), install.sha256, install.client),
         subject=principal.subject,
+        admission=admission,
     )
     (batch,) = encode_days([row])
     return batch

@@ -100,7 +100,7 @@ class Installer:
             return await self._refuse(file, decision)
 
         async def record(sha256: str | None, *, is_verified: bool) -> RecordedInstall:
-            install = _install(file, decision)
+            install = self._install(file, decision)
             verified = replace(install, sha256=sha256, is_verified=is_verified)
             return await self.services.installs.record(self.org, self.principal, verified)
 
@@ -123,21 +123,21 @@ class Installer:
         return blocked_redirect(f"{self.services.public_url}{path}")
 
     async def _record(self, file: OfferedFile, decision: PolicyDecision) -> RecordedInstall:
-        install = _install(file, decision)
+        install = self._install(file, decision)
         return await self.services.installs.record(self.org, self.principal, install)
 
-
-def _install(file: OfferedFile, decision: PolicyDecision) -> Install:
-    return Install(
-        file.release,
-        file.key,
-        decision,
-        file.artifact,
-        sha256=file.sha256,
-        client=client_of(request.headers.get("user-agent")),
-        is_offered=file.is_offered,
-        is_continuation=is_continuation(request, file.key),
-    )
+    def _install(self, file: OfferedFile, decision: PolicyDecision) -> Install:
+        return Install(
+            file.release,
+            file.key,
+            decision,
+            file.artifact,
+            sha256=file.sha256,
+            client=client_of(request.headers.get("user-agent")),
+            in_force=self.policy.in_force,
+            is_offered=file.is_offered,
+            is_continuation=is_continuation(request, file.key),
+        )
 
 
 def client_of(user_agent: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -318,6 +318,40 @@ def test_a_decision_that_disagrees_with_its_event_is_refused(event, wrong):
     fault = fault_of(item(event=event, payload=envelope_of(event), decision=wrong))
 
     assert fault == f"decision of {event} must be {settled or 'null'}"
+
+
+class TestAdmission:
+    """What the install proxy based an install on is kept beside the envelope, too."""
+
+    SAID: ClassVar = {
+        "registry": "https://registry.npmjs.org/",
+        "policy_revision": 7,
+        "blocklist_generation": 0,
+        "rule_id": "urgent",
+        "digest": f"sha512:{'0f' * 64}",
+    }
+
+    def test_it_is_kept_in_the_payload_and_not_in_the_reason(self):
+        row = row_of(item(event="install_allowed", payload={"admission": self.SAID}))
+
+        assert json.loads(row.payload) == {"admission": self.SAID}
+        assert row.decision_reason == "{}"
+
+    @pytest.mark.parametrize(
+        ("changes", "fault"),
+        [
+            ({"digest": "sha512:x"}, "payload.admission.digest"),
+            ({"policy_revision": -1}, "payload.admission.policy_revision must be"),
+            ({"scans": 1}, "unknown field: payload.admission.scans"),
+        ],
+    )
+    def test_it_is_checked_like_an_envelope(self, changes, fault):
+        payload = {"admission": self.SAID | changes}
+        assert fault_of(item(event="install_allowed", payload=payload)).startswith(fault)
+
+    def test_what_was_refused_was_not_admitted(self):
+        payload = {**GOOD["payload"], "admission": self.SAID}
+        assert fault_of(item(payload=payload)) == "unknown field: payload.admission"
 
 
 class TestText:

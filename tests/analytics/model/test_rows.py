@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.model.envelopes import BlocklistHit, InstallAllowed, OidcBindingRevoked, VerifiedCi
+from analytics.model.envelopes import (
+    Admission,
+    BlocklistHit,
+    InstallAllowed,
+    OidcBindingRevoked,
+    OssFirstParty,
+    VerifiedCi,
+)
 from analytics.model.events import Envelope
 from analytics.model.org_envelopes import SignedOut
 from analytics.model.rows import AuditContext, VerdictSource, audit_row, ci_columns
@@ -74,6 +81,23 @@ def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: di
     assert json.loads(row.decision_reason) == keys
     assert (row.actor, row.actor_source) == (AUDIT_CONTEXT.actor, "oidc_github")
     assert row.oidc_binding_id == "obind_1"
+
+
+def test_a_row_says_what_an_install_was_admitted_by():
+    admission = Admission(registry="https://pypi.org/", policy_revision=7, blocklist_generation=3)
+    facts = {"registry": "https://pypi.org/", "policy_revision": 7, "blocklist_generation": 3}
+
+    row = audit_row(InstallAllowed(), AUDIT_CONTEXT, NOON, admission=admission)
+    of_job = AUDIT_CONTEXT.of_ci_job("github", "obind_1", VerifiedCi(sub="s"))
+    both = audit_row(OssFirstParty(registry="own"), of_job, NOON, admission=admission)
+
+    assert json.loads(row.payload) == {"admission": facts}
+    assert json.loads(both.payload) == {
+        "registry": "own",
+        "ci": {"sub": "s"},
+        "admission": facts,
+    }
+    assert (row.decision_reason, both.decision_reason) == ("{}", '{"registry":"own"}')
 
 
 @pytest.mark.parametrize("claim", ["", None, msgspec.UNSET, "a\0b", "\u202e7", "x" * 257])

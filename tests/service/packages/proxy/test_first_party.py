@@ -104,7 +104,10 @@ async def test_a_first_party_package_comes_from_its_own_registry(
     assert await served.get_data() == b"acme-lib 1.0"
     tarball = await own.get("npm/@acme/lib/-/lib-1.0.0.tgz")
     assert await tarball.get_data() == b"@acme/lib@1.0.0"
-    seen = [(row["event"], row["decision"], row["payload"]) for row in await own.rows()]
+    rows = await own.rows()
+    registries = [row["payload"].pop("admission")["registry"] for row in rows]
+    assert registries == [f"{elsewhere.url}/simple/", f"{elsewhere.url}/npm/"]
+    seen = [(row["event"], row["decision"], row["payload"]) for row in rows]
     assert seen == [
         ("oss_first_party", "ALLOWED", {"registry": "internal"}),
         ("oss_first_party", "ALLOWED", {"registry": "internal-npm"}),

@@ -58,6 +58,45 @@ async def test_an_install_is_one_row_with_all_that_is_known(proxied: Proxied):
     assert {name: row[name] for name in expected} == expected
 
 
+async def test_the_row_of_an_admitted_package_says_what_it_was_admitted_by(proxied: Proxied):
+    """All that a statement about it may say must be in the row, which never changes."""
+    proxied.publishes_npm("left-pad", "1.3.0", "1.4.0", at={"1.4.0": proxied.clock.now})
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    await proxied.policy(
+        cooldown={"min_age_days": 7},
+        allow=[{"id": "urgent", **deny("npm", "left-pad", "1.4.0")}],
+    )
+    tarball = hashlib.sha512(b"left-pad@1.3.0").hexdigest()
+
+    for path in ("npm/left-pad/-/left-pad-1.3.0.tgz", "npm/left-pad/-/left-pad-1.4.0.tgz"):
+        assert (await proxied.get(path)).status_code == 200
+    assert (await proxied.get(await proxied.path_of("foo"))).status_code == 200
+
+    old, young, wheel = [row["payload"]["admission"] for row in await proxied.rows()]
+    said = {"registry": f"{proxied.registry.url}/npm/", "policy_revision": 1}
+    assert old == {**said, "blocklist_generation": 0, "digest": f"sha512:{tarball}"}
+    assert (young["rule_id"], young["policy_revision"]) == ("urgent", 1)
+    assert "digest" not in wheel  # it is the SHA-256 of the column
+
+
+async def test_a_new_revision_adds_no_row_of_the_same_install(proxied: Proxied, path: str):
+    """Or each import of the blocklist would double the rows of all jobs under way."""
+    assert (await proxied.get(path)).status_code == 200
+    await proxied.policy(deny=[deny("pypi", "another")])
+    assert (await proxied.get(path)).status_code == 200
+
+    assert [row["payload"]["admission"]["policy_revision"] for row in await proxied.rows()] == [0]
+
+
+async def test_what_a_rule_was_against_is_not_called_admitted(proxied: Proxied, path: str):
+    await proxied.policy(mode="audit", deny=[deny("pypi", "foo")])
+    assert (await proxied.get(path)).status_code == 200
+
+    (row,) = await proxied.rows()
+    assert (row["event"], row["decision"]) == ("install_would_block", "ALLOWED")
+    assert "admission" not in row["payload"]
+
+
 async def test_repeats_within_ten_minutes_are_the_same_install(proxied: Proxied, path: str):
     """Clients retry; after that it is another install."""
     for _ in range(3):
