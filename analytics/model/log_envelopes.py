@@ -61,7 +61,11 @@ class AuditImported(Envelope, frozen=True, kw_only=True):
 
 
 class AuditPruned(Envelope, frozen=True, kw_only=True):
-    """Days past retention were dropped."""
+    """Days past retention were dropped.
+
+    The others since rows are leaves of a tree: the tier whose retention it was, the first and last
+    id, the ranges of leaves (null: too many), and the checkpoint before, as size and root.
+    """
 
     event = Event("audit_pruned")
     label = "Old days dropped"
@@ -69,6 +73,12 @@ class AuditPruned(Envelope, frozen=True, kw_only=True):
     last_day: str
     days: list[str]
     rows: Count
+    tier: str | None = None
+    first_id: str | None = None
+    last_id: str | None = None
+    leaf_ranges: list[str] | None = None
+    checkpoint_size: Count | None = None
+    checkpoint_root: str | None = None
 
 
 class ClockAccepted(Envelope, frozen=True, kw_only=True):

@@ -103,6 +103,15 @@ class SegmentFile:
         """The rows with `seq` and the columns of these `names` only, in AUDIT_SCHEMA's order."""
         return self._read(index, _part(AUDIT_SCHEMA, {"seq", *names}))
 
+    def seq_bounds(self, index: int) -> tuple[int, int]:
+        """Between which seqs, inclusive, those of a row group's rows lie."""
+        with _faults(self.path):
+            seq = self.file.metadata.row_group(index).column(_SEQ).statistics
+        if seq is None or not seq.has_min_max:
+            return self.segment.min_seq, self.segment.max_seq
+        base = self.segment.seq_base
+        return seq.min + base, seq.max + base
+
     @property
     def row_group_count(self) -> int:
         """How many row groups the file has."""

@@ -25,6 +25,7 @@ from service.app import declarations, system
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
 from service.audit import export_api, ingest, query_api, saved_searches, sql_api
+from service.audit.evidence import evidence_api
 from service.audit.ingest import INGEST_PATH_END
 from service.audit.maintenance import Maintenance
 from service.core.clock import Clock, utc_now
@@ -223,6 +224,7 @@ _BLUEPRINTS: Final = (
     declarations.resource.blueprint,
     saved_searches.resource.blueprint,
     query_api.resource.blueprint,
+    evidence_api.resource.blueprint,
     export_api.blueprint,
     export_api.resource.blueprint,
     sql_api.resource.blueprint,

@@ -26,7 +26,12 @@ def seal_jobs(services: Services) -> list[Maintenance]:
 
 def other_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs besides, and what may wait."""
-    return [maintenance(services), housekeeping(services), scrubbing(services)]
+    return [
+        maintenance(services),
+        signing(services),
+        housekeeping(services),
+        scrubbing(services),
+    ]
 
 
 def all_jobs(services: Services) -> list[Maintenance]:
@@ -45,6 +50,17 @@ def maintenance(services: Services) -> Maintenance:
         services.garbage_collector,
     )
     return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+
+
+def signing(services: Services) -> Maintenance:
+    """The job that signs checkpoints, in a loop of its own: a merge may take minutes."""
+    settings = services.settings
+    jobs = [
+        BackgroundJob(
+            "sign_checkpoints", settings.checkpoint_interval_s, services.checkpointer.sign_due
+        )
+    ]
+    return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
 
 
 def sealing(services: Services) -> Maintenance:

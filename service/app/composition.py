@@ -15,6 +15,7 @@ from service.access.sign_in.services import SignInServices
 from service.app.system import Scrapes, SystemServices
 from service.audit.clock_guard import ClockGuard
 from service.audit.compactor import Compactor
+from service.audit.evidence.checkpoints import Checkpointer
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
@@ -69,7 +70,7 @@ from service.pages.live import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
 from service.store.group_commit import GroupCommit
-from service.store.lease import SCRUB, SEAL, LeaseKeeper
+from service.store.lease import EVIDENCE, SCRUB, SEAL, LeaseKeeper
 from service.store.store import Store
 from service.trust.bindings.cache import BindingCache
 from service.trust.bindings.services import BindingServices
@@ -114,6 +115,7 @@ class _SegmentJobs:
     lease: LeaseKeeper
     clock_guard: ClockGuard
     sealer: Sealer
+    checkpointer: Checkpointer
     importer: Importer
     compactor: Compactor
     indexer: Indexer
@@ -338,18 +340,21 @@ def _segment_jobs(
     lease = LeaseKeeper(store, settings.data_dir, lease_time)
     scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
     seal_lease = LeaseKeeper(store, settings.data_dir, lease_time, SEAL)
+    evidence_lease = LeaseKeeper(store, settings.data_dir, lease_time, EVIDENCE)
     job = (settings, store, lake, lease, clock)
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
     publisher = Publisher(*job, compactor)
+    checkpointer = Checkpointer(settings, store, lake, evidence_lease, clock)
     return _SegmentJobs(
         lease=lease,
         clock_guard=clock_guard,
         sealer=Sealer(settings, store, lake, seal_lease, clock),
+        checkpointer=checkpointer,
         importer=Importer(*job),
         compactor=compactor,
         indexer=Indexer(store, lake, lease),
-        pruner=Pruner(settings, store, lease, clock_guard, metrics),
+        pruner=Pruner(settings, store, lease, checkpointer, clock_guard, metrics),
         publisher=publisher,
         garbage_collector=GarbageCollector(*job, publisher),
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),

@@ -5,6 +5,7 @@ journal batches and segments, is deleted in one transaction per organisation. Se
 retired: existing readers continue, and the sweeper unlinks the files after the grace period.
 """
 
+import base64
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -13,10 +14,12 @@ import structlog
 from sqlalchemy import ColumnElement, and_, delete, func, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.errors import StoreFault
 from analytics.model.instants import format_us, midnight, optional_us
 from analytics.model.log_envelopes import AuditPruned, ClockAccepted
 from analytics.model.retention import PRUNE_DELAY, Tier, prunable_before, tiers_held
 from analytics.model.rows import AuditContext
+from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.clock_guard import (
     ClockGuard,
@@ -26,13 +29,23 @@ from service.audit.clock_guard import (
     record_after_run,
     store_record,
 )
+from service.audit.evidence.checkpoints import Checkpointer
+from service.audit.evidence.pruning import PrunePlan, apply_pruning, destroy_day_keys
+from service.audit.evidence.trees import last_checkpoint
 from service.audit.refusals import ClockNotTrusted
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import HeldLease, LeaseKeeper
 from service.store.organisations import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.store.store import Store, UnitOfWork
-from service.store.tables import JournalEntry, LostSegment, MisdatedDay, Organisation, SegmentEntry
+from service.store.tables import (
+    EvidenceCheckpoint,
+    JournalEntry,
+    LostSegment,
+    MisdatedDay,
+    Organisation,
+    SegmentEntry,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -56,12 +69,14 @@ class Pruner:
         settings: Settings,
         store: Store,
         lease: LeaseKeeper,
+        checkpointer: Checkpointer,
         clock_guard: ClockGuard,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._store = store
         self._lease = lease
+        self._checkpointer = checkpointer
         self._clock_guard = clock_guard
         self._is_refused = metrics.gauge(
             "countersign_prune_refused",
@@ -99,7 +114,7 @@ class Pruner:
         async with self._lease.hold() as lease:
             async with lease.write() as work:
                 await _record_clocks(work, clocks, by, is_accepted=is_clock_accepted)
-            pruned = [await self._drop(lease, past.tenant_id, clocks.now, by) for past in due]
+            pruned = [await self._prune_org(lease, past, clocks.now, by) for past in due]
         return [past for past in pruned if past.days]
 
     async def forecast(
@@ -120,22 +135,60 @@ class Pruner:
             past = [(await _past_days(session, org, clocks.now))[1] for org in orgs]
         return [pruned for pruned in past if pruned.days]
 
-    async def _drop(
-        self, lease: HeldLease, tenant_id: str, now: datetime, by: AuditContext
+    async def _prune_org(
+        self, lease: HeldLease, past: Pruned, now: datetime, by: AuditContext
     ) -> Pruned:
-        """Delete the past days of one organisation in one commit, unless it is on hold.
+        """Delete the past days of one organisation, unless it is on hold.
+
+        Its tree keeps what later proofs need of them, and a checkpoint follows.
+        """
+        if past.is_held:
+            return past
+        async with self._checkpointer.lease.hold() as signing, lease.renewed(), signing.renewed():
+            plan = await self._plan(signing, past)
+            dropped = await self._drop(lease, signing, past.tenant_id, now, by, plan)
+            if dropped is None:  # meanwhile there were other days, or other rows of them
+                dropped = await self._drop(lease, signing, past.tenant_id, now, by, None)
+            await self._checkpointer.grow(signing, past.tenant_id)
+        return dropped or past
+
+    async def _plan(self, signing: HeldLease, past: Pruned) -> PrunePlan | None:
+        """What the tree keeps; None if that cannot be told: rows go all the same."""
+        try:
+            return await self._checkpointer.plan_pruning(signing, past.tenant_id, past.days)
+        except StoreFault as fault:
+            _log.error("pruned_without_hashes", tenant=past.tenant_id, reason=str(fault))
+            return None
+
+    async def _drop(
+        self,
+        lease: HeldLease,
+        signing: HeldLease,
+        tenant_id: str,
+        now: datetime,
+        by: AuditContext,
+        plan: PrunePlan | None,
+    ) -> Pruned | None:
+        """Delete them in one commit; None, changing nothing, if `plan` is not of these rows.
 
         Retention and hold are read again in the transaction, so that a tier raised or a hold set
         meanwhile is respected.
         """
         async with lease.write() as work:
+            await signing.confirm(work)
             org = await get_org_by_id(work.session, tenant_id)
             before, past = await _past_days(work.session, org, now)
             if before is None or past.is_held or not past.days:
                 return past
+            if plan is not None and (plan.days, plan.rows) != (frozenset(past.days), past.rows):
+                return None
             rows = await drop_days(work.session, org.id, before, work.now)
             dropped = _pruned(org, rows)
-            _record(work, dropped, by)
+            last = await last_checkpoint(work.session, org.id)
+            if plan is not None:
+                await apply_pruning(work.session, plan)
+            await destroy_day_keys(work.session, org.id, dropped.days)
+            _record(work, dropped, org.tier, plan, last, by)
         _log.info("days_pruned", org=org.slug, days=len(dropped.days), rows=dropped.rows)
         return dropped
 
@@ -190,13 +243,29 @@ def _pruned(org: Organisation, rows: Counter[date]) -> Pruned:
     )
 
 
-def _record(work: UnitOfWork, dropped: Pruned, by: AuditContext) -> None:
+def _record(
+    work: UnitOfWork,
+    dropped: Pruned,
+    tier: str,
+    plan: PrunePlan | None,
+    last: EvidenceCheckpoint | None,
+    by: AuditContext,
+) -> None:
     days = [str(day) for day in dropped.days]
-    work.record(
-        dropped.tenant_id,
-        AuditPruned(first_day=days[0], last_day=days[-1], days=days, rows=dropped.rows),
-        by,
+    first, latest = (None, None) if plan is None or plan.seqs is None else plan.seqs
+    envelope = AuditPruned(
+        first_day=days[0],
+        last_day=days[-1],
+        days=days,
+        rows=dropped.rows,
+        tier=tier,
+        first_id=None if first is None else audit_id(first),
+        last_id=None if latest is None else audit_id(latest),
+        leaf_ranges=None if plan is None else plan.leaf_ranges,
+        checkpoint_size=None if last is None else last.size,
+        checkpoint_root=None if last is None else base64.b64encode(last.root).decode(),
     )
+    work.record(dropped.tenant_id, envelope, by)
 
 
 async def count_days(session: AsyncSession, tenant_id: str, before: date) -> Counter[date]:

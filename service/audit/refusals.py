@@ -1,10 +1,12 @@
 """Refusals of requests that send, read, export or prune audit rows."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from service.core.errors import (
+    DAMAGED,
     TOO_MANY_WAITING_OF_CALLER,
     WAITED_TOO_LONG,
     Busy,
@@ -13,6 +15,7 @@ from service.core.errors import (
     NotFound,
     Refusal,
     ServerBusy,
+    StoreUnavailable,
     TooManyWaiting,
     UnsupportedMediaType,
 )
@@ -37,6 +40,51 @@ class AuditRowNotFound(NotFound):
 
     text = "Audit row not found for this org"
 
+
+class RowPruned(Refusal):
+    """Retention deleted the row; the entry of the log that says so has a proof of its own."""
+
+    status = 410
+    text = "retention deleted rows {first} to {last} of this org: {value}"
+    example: ClassVar[Mapping[str, object]] = {
+        "first": "aud_0000000000000000001",
+        "last": "aud_0000000000000000009",
+        "value": "audit row aud_0000000000000000042 says so, and can be proved",
+    }
+
+    def __init__(self, first: str, last: str, entry_id: str | None) -> None:
+        said = "the row that said so is deleted, too"
+        if entry_id is not None:
+            said = f"audit row {entry_id} says so, and can be proved"
+        super().__init__(first=first, last=last, value=said)
+        self.entry_id = entry_id
+
+
+NOT_SIGNED_YET: Final = Conflict.of(
+    "the row is newer than the last checkpoint: ask again in a minute", retry_after_s=60
+)
+NO_CHECKPOINT: Final = Conflict.of(
+    "no checkpoint of this org is signed yet: ask again in a minute", retry_after_s=60
+)
+CHECKPOINT_NOT_FOUND: Final = NotFound.of("Checkpoint not found for this org")
+TILE_NOT_FOUND: Final = NotFound.of("Tile not found for this org")
+LEAVES_PRUNED: Final = Refusal.of(
+    "retention deleted the rows from number {value} to before {first}, and what is asked for needs"
+    " them: ask for a size or tile outside of these",
+    status=410,
+    value="256",
+    first="512",
+)
+SIZES_INVALID: Final = Invalid.of(
+    "old must be at most new, and new at most {value}, the size of the last checkpoint",
+    field="old",
+    value="1204",
+)
+EVIDENCE_DIFFERS: Final = StoreUnavailable.of(
+    f"{DAMAGED}: the rows around row {{value}} are not those that were signed; the operator finds"
+    " out more with `countersign evidence monitor`",
+    value="aud_0000000000000000042",
+)
 
 EXPORT_NOT_FOUND: Final = NotFound.of("Export not found for this org")
 EXPORT_NOT_FINISHED: Final = Conflict.of(

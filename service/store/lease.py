@@ -1,4 +1,4 @@
-"""Leases: one process at a time seals, one changes segments in other ways, one verifies them.
+"""Leases: one process at a time seals, one changes segments in other ways, one signs, one verifies.
 
 A lease consists of two locks. A lock on a file in the data dir excludes other processes over that
 data dir and is released when its holder ends. A row in the database excludes the processes over
@@ -31,6 +31,8 @@ SEGMENTS: Final = "segments"
 """The lease to merge, import, index, publish, prune and remove segments."""
 SEAL: Final = "seal"
 """The lease to seal: apart, because a full journal must not wait until a merge has ended."""
+EVIDENCE: Final = "evidence"
+"""The lease to let trees of rows grow, and to sign checkpoints."""
 SCRUB: Final = "scrub"
 """The lease to verify segments in the background, so that nodes share the work."""
 
@@ -72,7 +74,7 @@ class HeldLease:
         """
         async with self.store.write() as work:
             # In the same transaction: a takeover needs the write lock, and waits for the commit.
-            await self._confirm(work)
+            await self.confirm(work)
             yield work
 
     @asynccontextmanager
@@ -93,7 +95,8 @@ class HeldLease:
             # If the lease was lost, the next commit says so.
             await asyncio.gather(renewal, return_exceptions=True)
 
-    async def _confirm(self, work: UnitOfWork) -> None:
+    async def confirm(self, work: UnitOfWork) -> None:
+        """Extend the lease in a transaction of another one. Raises LeaseLost."""
         extended = await work.session.scalar(
             update(Lease)
             .where(Lease.name == self.name, Lease.holder == self.holder, Lease.epoch == self.epoch)

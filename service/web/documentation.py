@@ -39,6 +39,7 @@ class Tag(StrEnum):
 
     BINDINGS = "bindings"
     AUDIT = "audit"
+    EVIDENCE = "evidence"
     EXPORTS = "exports"
     SEARCHES = "searches"
     REPORTS = "reports"

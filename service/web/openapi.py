@@ -49,6 +49,8 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "search_id": {"description": "Prefix `search_`.", "example": "search_7f3k9m2p4q8r1s5t"},
     "exception_id": {"description": "Prefix `pexc_`.", "example": "pexc_7f3k9m2p4q8r1s5t"},
     "export_id": {"description": "Prefix `exp_`.", "example": "exp_7f3k9m2p4q8r1s5t"},
+    "level": {"description": "0 for the leaves, 1 for groups of 256 of them.", "example": "1"},
+    "number": {"description": "The tile's number on its level, from 0.", "example": "0"},
     "feed": {"description": "A feed of the blocklist.", "example": "osv"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
 }
@@ -92,6 +94,7 @@ _SECURITY_SCHEMES: Final = {
 _TAGS: Final[Mapping[Tag, str]] = {
     Tag.BINDINGS: "Trust bindings: which CI identities an organisation trusts, and why one is not.",
     Tag.AUDIT: "The audit log: its rows, their counts, and the events that proxies send.",
+    Tag.EVIDENCE: "Proofs that rows are in the log as they were signed, and that none is left out.",
     Tag.EXPORTS: "Files of audit rows, and the receipts that prove what was sent.",
     Tag.SEARCHES: "Searches of the audit log that an organisation saves.",
     Tag.REPORTS: "Reports for audits.",

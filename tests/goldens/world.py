@@ -51,6 +51,8 @@ ID_NAMES: Final = (
     "member_id",
     "team_id",
     "role",
+    "level",
+    "number",
     "provider_name",
     "key_id",
     "machine_token_id",
@@ -316,5 +318,7 @@ def _ids_of(made: Installation) -> dict[str, str]:
         "member_id": member["id"],
         "team_id": team["id"],
         "role": "auditor",
+        "level": "1",
+        "number": "0",
         "provider_name": "github",
     }

@@ -39,6 +39,8 @@ _PATH_NAMES = (
     "member_id",
     "team_id",
     "role",
+    "level",
+    "number",
 )
 _VALUES = {"format": "csv", "compress": "gzip", "raw": "true", "q": "left-pad"}
 EXPORT = "/admin/ui/orgs/{slug}/audit/export"

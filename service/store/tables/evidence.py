@@ -32,15 +32,18 @@ class EvidenceTree(Base):
 class EvidenceTile(Base):
     """A tile of level 1 or higher: hashes of groups of 256 leaves or hashes below.
 
-    Of level 1 also, for each group, `first_seqs` (see `analytics.evidence.groups`) and whether all
-    its rows are pruned: `pruned` has a byte of 1 for each of those, and may be shorter.
+    Of level 1 also the `first_seqs` of its groups (see `analytics.evidence.groups`), with that of
+    an unfinished group, the first of them apart, and whether all rows of a group are pruned:
+    `pruned` has a byte for each, 1 if they are; null if none are.
     """
 
     __tablename__ = "evidence_tiles"
+    __table_args__ = (Index("evidence_tiles_by_seq", "tenant_id", "first_seq"),)
 
     tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
     level: Mapped[int] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
+    first_seq: Mapped[int | None]
     hashes: Mapped[bytes]
     first_seqs: Mapped[bytes | None]
     pruned: Mapped[bytes | None]

@@ -112,6 +112,10 @@ REQUESTS: Final = {
     "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
     "audit.accepted": Request("audit:r"),
+    "evidence.checkpoint": Request("audit:r"),
+    "evidence.proof": Request("audit:r"),
+    "evidence.consistency": Request("audit:r", query={"old": "0"}),
+    "evidence.tile": Request("audit:r"),
     "audit.groups": Request("audit:r", query={"by": "event"}),
     "audit.unknown": Request("audit:r"),
     "audit_sql.run": Request("audit:r", body={"sql": "SELECT 1"}),
@@ -483,6 +487,9 @@ TABLE: Final = {
 }
 
 SLUGS: Final = ("acme", "other", "missing")
+PROVED: Final = ("/checkpoint", "/proof", "/consistency", "/tile/<level>/<number>")
+"""What is answered once rows are signed."""
+
 OWN: Final = ("/admin/ui/sign-in", "/admin/ui/profile", "/api/v1/device", "/api/v1/session")
 numbers = count(1)
 
@@ -517,6 +524,8 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<member_id>": "mem_0",
         "<team_id>": "team_0",
         "<role>": "member",
+        "<level>": "0",
+        "<number>": "0",
     }
     if slug == "missing":
         return ids
@@ -527,6 +536,8 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     if "<row:audit_id>" in path:
         (row, *_) = await world.audit(slug)
         ids["<row:audit_id>"] = row["id"]
+    if path.endswith(PROVED):
+        await world.services.checkpointer.take_in()
     for name, (collection, new) in CREATED.items():
         if name in path:
             answer = await world.client.post(

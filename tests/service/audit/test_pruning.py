@@ -103,12 +103,8 @@ async def test_days_go_with_their_journal_rows_and_the_log_says_so(past):
     days = ["2026-02-12", "2026-02-13", "2026-02-14"]
     assert ([str(day) for day in dropped.days], dropped.rows) == (days, 12)
     (row,) = await pruned_rows(past)
-    assert row["payload"] == {
-        "first_day": days[0],
-        "last_day": days[-1],
-        "days": days,
-        "rows": 12,
-    }
+    said = {"first_day": days[0], "last_day": days[-1], "days": days, "rows": 12}
+    assert {name: row["payload"][name] for name in said} == said
     assert (row["actor"], row["verdict_source"]) == ("system:cli", "cli")
     assert len(await left(past)) == 1
 

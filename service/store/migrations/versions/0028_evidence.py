@@ -30,10 +30,12 @@ def upgrade() -> None:
         _tenant(),
         sa.Column("level", sa.BigInteger(), primary_key=True),
         sa.Column("number", sa.BigInteger(), primary_key=True),
+        sa.Column("first_seq", sa.BigInteger(), nullable=True),
         sa.Column("hashes", sa.LargeBinary(), nullable=False),
         sa.Column("first_seqs", sa.LargeBinary(), nullable=True),
         sa.Column("pruned", sa.LargeBinary(), nullable=True),
     )
+    op.create_index("evidence_tiles_by_seq", "evidence_tiles", ["tenant_id", "first_seq"])
     op.create_table(
         "evidence_checkpoints",
         _tenant(),

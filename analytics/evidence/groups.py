@@ -1,0 +1,209 @@
+"""Leaves by the seq of their rows, and the groups of 256 that a tree knows of them.
+
+A row's leaf is its place among all rows of its organisation, in the order of seq. Only the first
+seq of each group is stored: the rows from it to the next group's are its leaves in their order, but
+for those that are pruned, whose places and hashes are kept while rows of the group are left.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.evidence.canonical import leaf_hashes
+from analytics.evidence.merkle import GROUP, HASH_BYTES, split
+from analytics.model.errors import StoreFault
+from analytics.storage.journal_batches import decode_batch
+from analytics.storage.segment_reader import open_segment
+from analytics.storage.segment_store import SegmentStore
+from analytics.storage.snapshot import Snapshot
+
+_HASH: Final = pa.binary(HASH_BYTES)
+_LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
+_SCHEMA: Final = pa.schema([("seq", pa.int64()), ("hash", _HASH)])
+
+
+class LeavesDiffer(StoreFault):
+    """The rows that are stored are not those that the tree was made of."""
+
+
+def _parts(snapshot: Snapshot) -> Iterator[tuple[int, int, date]]:
+    """The first and last seq of each batch and segment, and its day."""
+    yield from ((batch.min_seq, batch.max_seq, batch.day) for batch in snapshot.batches)
+    yield from ((each.min_seq, each.max_seq, each.day) for each in snapshot.segments)
+
+
+def next_seq(snapshot: Snapshot, seq: int) -> int | None:
+    """A seq after `seq` before which the snapshot has no further row; None if it has none after."""
+    parts = _parts(snapshot)
+    return min((max(least, seq + 1) for least, most, _ in parts if most > seq), default=None)
+
+
+def days_between(snapshot: Snapshot, first: int, end: int) -> set[date]:
+    """The days that rows with seqs from `first` to before `end` may be of."""
+    return {day for least, most, day in _parts(snapshot) if least < end and most >= first}
+
+
+def rows_between(
+    store: SegmentStore, snapshot: Snapshot, first: int, end: int, *, only_seqs: bool = False
+) -> Iterator[tuple[date, pa.Table]]:
+    """The rows whose seq is from `first` to before `end`, each part of one day, in no order.
+
+    A row group at a time, AUDIT_SCHEMA or only `seq`. Raises StoreFault.
+    """
+    for batch in snapshot.batches:
+        if batch.min_seq < end and batch.max_seq >= first:
+            yield batch.day, _between(decode_batch(batch), first, end)
+    for segment in snapshot.segments:
+        if segment.min_seq >= end or segment.max_seq < first:
+            continue
+        with store.local([segment]), open_segment(store.root, segment) as file:
+            for index in range(file.row_group_count):
+                least, most = file.seq_bounds(index)
+                if least < end and most >= first:
+                    rows = file.some_columns(index, ()) if only_seqs else file.rows(index)
+                    yield segment.day, _between(rows, first, end)
+
+
+def _between(rows: pa.Table, first: int, end: int) -> pa.Table:
+    seq = rows.column("seq")
+    return rows.filter(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Leaves in the order of seq: a table of `seq` and `hash`; `days` are those of the rows."""
+
+    table: pa.Table
+    days: frozenset[date] = frozenset()
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def seqs(self) -> list[int]:
+        """The seqs of the rows."""
+        seqs: list[int] = self.table.column("seq").to_pylist()
+        return seqs
+
+    @property
+    def hashes(self) -> bytes:
+        """The hashes, one behind the other."""
+        column = self.table.column("hash").combine_chunks()
+        content = column.buffers()[1] if len(column) else b""
+        start = column.offset * HASH_BYTES if len(column) else 0
+        return bytes(memoryview(content)[start : start + len(column) * HASH_BYTES])
+
+
+def leaves_between(
+    store: SegmentStore,
+    snapshot: Snapshot,
+    first: int,
+    end: int,
+    day_keys: Mapping[date, bytes],
+    days: frozenset[date] | None = None,
+) -> Leaves:
+    """The leaves of those rows, or only of those of `days`. Raises StoreFault.
+
+    A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
+    """
+    parts: list[pa.Table] = []
+    found: set[date] = set()
+    for day, rows in rows_between(store, snapshot, first, end):
+        if not rows.num_rows or (days is not None and day not in days):
+            continue
+        if day not in day_keys:
+            raise LeavesDiffer(f"rows of {day}, which is pruned, are still stored")
+        found.add(day)
+        hashes = leaf_hashes(rows, snapshot.tenant_id, day_keys[day])
+        column = pa.FixedSizeBinaryArray.from_buffers(
+            _HASH, rows.num_rows, [None, pa.py_buffer(hashes)]
+        )
+        seqs = rows.column("seq").combine_chunks()
+        parts.append(pa.Table.from_arrays([seqs, column], schema=_SCHEMA))
+    table = pa.concat_tables([_SCHEMA.empty_table(), *parts])
+    return Leaves(table.sort_by("seq"), frozenset(found))
+
+
+def pack_seqs(seqs: Sequence[int]) -> bytes:
+    """First seqs of groups, as they are stored: their differences, compressed."""
+    differences = [seq - before for seq, before in zip(seqs, [0, *seqs], strict=False)]
+    return zlib.compress(struct.pack(f"<{len(differences)}q", *differences))
+
+
+def unpack_seqs(content: bytes) -> list[int]:
+    """See `pack_seqs`. Raises LeavesDiffer."""
+    try:
+        differences = zlib.decompress(content)
+        seqs, seq = [], 0
+        for (difference,) in struct.iter_unpack("<q", differences):
+            seq += difference
+            seqs.append(seq)
+    except (zlib.error, struct.error) as error:
+        raise LeavesDiffer("the stored seqs of groups are damaged") from error
+    return seqs
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedLeaf:
+    """A leaf whose row is deleted: its place in its group, the seq and the hash it had."""
+
+    place: int
+    seq: int
+    hash: bytes
+
+
+def pack_pruned(leaves: Iterable[PrunedLeaf]) -> bytes:
+    """The pruned leaves of a group, as they are stored."""
+    return b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves)
+
+
+def unpack_pruned(content: bytes) -> list[PrunedLeaf]:
+    """See `pack_pruned`. Raises LeavesDiffer."""
+    try:
+        return [PrunedLeaf(*fields) for fields in _LEAF.iter_unpack(content)]
+    except struct.error as error:
+        raise LeavesDiffer("the stored hashes of pruned rows are damaged") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of leaves: its rows' seqs are from `first_seq` to before `end_seq`."""
+
+    number: int
+    first_seq: int
+    end_seq: int
+    size: int = GROUP
+
+    @property
+    def first_index(self) -> int:
+        """Its first leaf."""
+        return self.number * GROUP
+
+    def places(self, seqs: Sequence[int], pruned: Sequence[PrunedLeaf]) -> list[tuple[int, int]]:
+        """Place and seq of each of the group's rows: the places that no pruned leaf takes.
+
+        Raises LeavesDiffer if there are more or fewer.
+        """
+        taken = {leaf.place for leaf in pruned}
+        free = [place for place in range(self.size) if place not in taken]
+        if len(free) != len(seqs):
+            raise LeavesDiffer(
+                f"rows {self.first_seq} to {self.end_seq - 1} of the log are {len(seqs)},"
+                f" and {len(free)} are in its tree"
+            )
+        return list(zip(free, seqs, strict=True))
+
+    def hashes(self, leaves: Leaves, pruned: Sequence[PrunedLeaf]) -> bytes:
+        """The hashes of all its leaves. Raises LeavesDiffer."""
+        placed = {leaf.place: leaf.hash for leaf in pruned}
+        for (place, _), leaf in zip(
+            self.places(leaves.seqs, pruned), split(leaves.hashes), strict=True
+        ):
+            placed[place] = leaf
+        return b"".join(placed[place] for place in range(self.size))

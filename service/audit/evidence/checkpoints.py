@@ -1,0 +1,190 @@
+"""The job that lets each organisation's tree grow by its new rows, and signs what it is then.
+
+Never on the path of a request, and under a lease of its own. Growth and checkpoint are one commit:
+a tree is always as its last checkpoint says, no checkpoint is smaller than the one before, and no
+size has two roots.
+"""
+
+import secrets
+from collections.abc import Callable, Collection
+from datetime import date
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.evidence.canonical import DAY_KEY_BYTES
+from analytics.evidence.groups import Leaves, days_between, leaves_between, next_seq
+from analytics.evidence.notes import Checkpoint
+from analytics.model.instants import utc_day
+from analytics.storage.snapshot import Snapshot
+from service.audit.evidence.keys import find_key, signing_key
+from service.audit.evidence.pruning import PrunePlan, plan_pruning
+from service.audit.evidence.trees import (
+    Extension,
+    TreeState,
+    day_keys,
+    extend,
+    find_tree,
+    last_checkpoint,
+    store_extension,
+)
+from service.audit.lake import Lake
+from service.audit.leased_job import DeferredErrors
+from service.core.clock import Clock
+from service.core.settings import Settings
+from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.store.store import Store, UnitOfWork
+from service.store.tables import (
+    EvidenceCheckpoint,
+    EvidenceDayKey,
+    EvidenceTree,
+    JournalEntry,
+    SegmentEntry,
+)
+
+STEP_SEQS: Final = 1_000_000
+"""The seqs of one step, and so the most rows of it: their hashes are in memory together."""
+
+OnRows = Callable[[int], object]
+"""Told of the rows of each step."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Checkpointer:
+    """Signs under the lease, so that any number of processes may run one."""
+
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+    ) -> None:
+        self._host = urlsplit(settings.public_url).netloc
+        self._secret_key = settings.secret_key
+        self._store = store
+        self._lake = lake
+        self.lease = lease
+        self._clock = clock
+
+    async def sign_due(self) -> None:
+        """Sign a checkpoint of each organisation that has rows after its last one."""
+        await self.take_in()
+
+    async def take_in(self, on_rows: OnRows = lambda rows: None) -> int:
+        """`sign_due`; returns how many rows were taken in.
+
+        Raises LeaseTaken. An organisation whose rows cannot be read does not keep the others
+        waiting: the first such fault is raised after all have been tried.
+        """
+        async with self._store.read() as session:
+            due = await list_due(session)
+        if not due:
+            return 0
+        faults, rows = DeferredErrors("checkpoint_not_signed"), 0
+        async with self.lease.hold() as lease, lease.renewed():
+            for tenant_id in due:
+                with faults.of(tenant_id, utc_day(self._clock())):
+                    rows += await self.grow(lease, tenant_id, on_rows)
+        faults.raise_first()
+        return rows
+
+    async def grow(
+        self, lease: HeldLease, tenant_id: str, on_rows: OnRows = lambda rows: None
+    ) -> int:
+        """Take the organisation's new rows into its tree; returns how many there were.
+
+        Raises StoreFault, LeaseLost, KEY_LOST. A suspended tree is left as it is.
+        """
+        async with self._store.read() as session:
+            state = await find_tree(session, tenant_id)
+        state = state or TreeState(tenant_id, f"{self._host}/{tenant_id}")
+        # After the tree, which grows under the lease alone: no row that it has is later.
+        snapshot = await self._store.snapshot(tenant_id)
+        total, seq = 0, state.last_seq
+        while state.suspended is None and (first := next_seq(snapshot, seq)) is not None:
+            end = min(first + STEP_SEQS, snapshot.watermark + 1)
+            leaves, keys = await self._read(snapshot, first, end)
+            seq = end - 1
+            if len(leaves):
+                extension = await self._lake.run_in_thread(partial(extend, state, leaves))
+                await self._commit(lease, extension, keys)
+                state = extension.after
+                total += len(leaves)
+                on_rows(len(leaves))
+        return total
+
+    async def plan_pruning(
+        self, lease: HeldLease, tenant_id: str, days: Collection[date]
+    ) -> PrunePlan | None:
+        """See `pruning.plan_pruning`; before it the rows are taken in. Raises StoreFault."""
+        await self.grow(lease, tenant_id)
+        return await plan_pruning(self._store, self._lake, tenant_id, days)
+
+    async def _read(
+        self, snapshot: Snapshot, first: int, end: int
+    ) -> tuple[Leaves, dict[date, bytes]]:
+        """The leaves of these seqs, and the keys of their days that are new."""
+        days = days_between(snapshot, first, end)
+        async with self._store.read() as session:
+            known = await day_keys(session, snapshot.tenant_id, days)
+        new = {day: secrets.token_bytes(DAY_KEY_BYTES) for day in days - known.keys()}
+        leaves = await self._lake.run_in_thread(
+            partial(leaves_between, self._lake.segments, snapshot, first, end, known | new)
+        )
+        return leaves, {day: key for day, key in new.items() if day in leaves.days}
+
+    async def _commit(
+        self, lease: HeldLease, extension: Extension, keys: dict[date, bytes]
+    ) -> None:
+        after = extension.after
+        async with lease.write() as work:
+            if not await store_extension(work.session, extension):
+                raise LeaseLost("the tree was changed by another process")
+            for day, key in keys.items():
+                work.session.add(EvidenceDayKey(tenant_id=after.tenant_id, day=day, key=key))
+            await self._sign(work, after, extension.root)
+        _log.info("checkpoint_signed", origin=after.origin, size=after.size)
+
+    async def _sign(self, work: UnitOfWork, state: TreeState, root: bytes) -> None:
+        text = Checkpoint(state.origin, state.size, root).text
+        key = await signing_key(work.session, self._secret_key, work.now)
+        lines = [key.line(state.origin, text)]
+        last = await last_checkpoint(work.session, state.tenant_id)
+        # The first one of a new key is signed by the former, too: who trusts that follows.
+        if last is not None and last.key_id != key.id:
+            former = await find_key(work.session, self._secret_key, last.key_id)
+            lines += [] if former is None else [former.line(state.origin, text)]
+        work.session.add(
+            EvidenceCheckpoint(
+                tenant_id=state.tenant_id,
+                generation=state.generation,
+                size=state.size,
+                root=root,
+                last_seq=state.last_seq,
+                signed_at=work.now,
+                key_id=key.id,
+                signatures="".join(f"{line}\n" for line in lines),
+            )
+        )
+        await work.session.flush()
+
+
+async def list_due(session: AsyncSession) -> list[str]:
+    """The organisations that have rows after those of their trees."""
+    last_seq = JournalEntry.first_seq + JournalEntry.rows - 1
+    newest: dict[str, int] = {}
+    for query in (
+        select(JournalEntry.tenant_id, func.max(last_seq)).group_by(JournalEntry.tenant_id),
+        select(SegmentEntry.tenant_id, func.max(SegmentEntry.max_seq))
+        .where(SegmentEntry.retired_at.is_(None))
+        .group_by(SegmentEntry.tenant_id),
+    ):
+        for tenant_id, seq in await session.execute(query):
+            newest[tenant_id] = max(seq, newest.get(tenant_id, 0))
+    trees = select(EvidenceTree.tenant_id, EvidenceTree.last_seq, EvidenceTree.suspended)
+    for tenant_id, seq, suspended in await session.execute(trees):
+        if suspended is not None or newest.get(tenant_id, 0) <= seq:
+            newest.pop(tenant_id, None)
+    return sorted(newest)

@@ -1,0 +1,227 @@
+"""The endpoints that prove rows: checkpoints, proofs of inclusion and consistency, tiles."""
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from msgspec import UNSET, Meta
+
+from analytics.evidence.groups import LeavesDiffer
+from analytics.evidence.merkle import GROUP, HASH_BYTES
+from analytics.model.instants import format_us
+from analytics.model.schema import audit_id as row_id
+from analytics.model.schema import parse_audit_id
+from service.access.roles import Capability
+from service.audit.evidence.keys import verifier_keys
+from service.audit.evidence.prover import Prover, note_of
+from service.audit.evidence.trees import last_checkpoint
+from service.audit.refusals import (
+    CHECKPOINT_NOT_FOUND,
+    EVIDENCE_DIFFERS,
+    LEAVES_PRUNED,
+    NO_CHECKPOINT,
+    NOT_SIGNED_YET,
+    QUERY_REFUSALS,
+    SIZES_INVALID,
+    TILE_NOT_FOUND,
+    AuditRowNotFound,
+    RowPruned,
+)
+from service.audit.services import AuditServices
+from service.audit.tenant_log import open_log
+from service.store.tables import EvidenceCheckpoint, EvidenceTree
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource
+from service.web.models import Answer, NonNegative, Omittable, Request, TimestampUs
+
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+
+resource = Resource("evidence", "/audit", Tag.EVIDENCE, AuditServices)
+
+Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class CheckpointQuery(Request):
+    """Which checkpoint."""
+
+    size: Omittable[
+        Annotated[Size, Meta(description="The checkpoint of this size; default: the last one.")]
+    ] = UNSET
+
+
+class SignedCheckpoint(Answer):
+    """The root of the organisation's tree at one size, signed (C2SP tlog-checkpoint)."""
+
+    org: str
+    origin: Annotated[str, Meta(description="The name of the log, and of its keys.")]
+    size: Annotated[Size, Meta(description="How many rows it covers.")]
+    root: Annotated[str, Meta(description="In base64.")]
+    last_id: Annotated[str, Meta(description="The id of the last row that it covers.")]
+    min_index: Annotated[NonNegative, Meta(description="All leaves before it are pruned.")]
+    signed_at: TimestampUs
+    note: Annotated[str, Meta(description="The signed note, as verifiers take it.")]
+    keys: Annotated[list[str], Meta(description="The keys of the log, the newest one first.")]
+
+
+@resource.get(
+    "get_checkpoint",
+    "/checkpoint",
+    needs=Capability.AUDIT_READ,
+    query=CheckpointQuery,
+    returns=SignedCheckpoint,
+    refuses=[NO_CHECKPOINT, CHECKPOINT_NOT_FOUND],
+)
+async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> SignedCheckpoint:
+    """The last signed checkpoint of the organisation's log, or the one of a size."""
+    async with call.read() as session:
+        tree = await session.get(EvidenceTree, call.org.id)
+        found = await last_checkpoint(session, call.org.id)
+        if tree is None or found is None:
+            raise NO_CHECKPOINT
+        if query.size is not UNSET:
+            place = (call.org.id, tree.generation, query.size)
+            found = await session.get(EvidenceCheckpoint, place)
+        if found is None:
+            raise CHECKPOINT_NOT_FOUND
+        keys = await verifier_keys(session, tree.origin)
+    return SignedCheckpoint(
+        org=call.org.slug,
+        origin=tree.origin,
+        size=found.size,
+        root=_base64([found.root])[0],
+        last_id=row_id(found.last_seq),
+        min_index=tree.min_index,
+        signed_at=format_us(found.signed_at),
+        note=note_of(tree.origin, found),
+        keys=[str(key) for key in keys],
+    )
+
+
+class RowProof(Answer):
+    """The proof that a row is in the organisation's log, as its last checkpoint says."""
+
+    org: str
+    id: str
+    index: NonNegative
+    size: Size
+    entry: Annotated[str, Meta(description="The text whose UTF-8 bytes are the leaf.")]
+    hashes: Annotated[list[str], Meta(description="From the leaf's sibling up, in base64.")]
+    note: Annotated[str, Meta(description="The checkpoint that the proof leads to.")]
+    keys: Annotated[list[str], Meta(description="The keys of the log, the newest one first.")]
+    proof: Annotated[str, Meta(description="The proof as a file (C2SP tlog-proof).")]
+
+
+@resource.get(
+    "prove_audit_row",
+    "/<row:audit_id>/proof",
+    needs=Capability.AUDIT_READ,
+    returns=RowProof,
+    refuses=[AuditRowNotFound, NOT_SIGNED_YET, RowPruned, EVIDENCE_DIFFERS, *QUERY_REFUSALS],
+)
+async def proof(call: Call[AuditServices], audit_id: str) -> RowProof:
+    """Prove that a row is in the log, unchanged, by the last checkpoint."""
+    seq = parse_audit_id(audit_id)
+    if seq is None:
+        raise AuditRowNotFound
+    try:
+        proved = await (await _prover(call)).inclusion(seq)
+    except LeavesDiffer:
+        # Rows around it may have been pruned meanwhile: then it is found as they are now.
+        try:
+            proved = await (await _prover(call)).inclusion(seq)
+        except LeavesDiffer as fault:
+            raise EVIDENCE_DIFFERS(value=audit_id) from fault
+    return RowProof(
+        org=call.org.slug,
+        id=audit_id,
+        index=proved.index,
+        size=proved.size,
+        entry=proved.entry.decode(),
+        hashes=_base64(proved.hashes),
+        note=proved.note,
+        keys=[str(key) for key in proved.keys],
+        proof=proved.text,
+    )
+
+
+class ConsistencyQuery(Request):
+    """Two sizes of the log."""
+
+    old: Annotated[int, Meta(ge=0, le=2**63 - 1, description="The rows of the older checkpoint.")]
+    new: Omittable[
+        Annotated[Size, Meta(description="Those of the newer one; default: the last checkpoint.")]
+    ] = UNSET
+
+
+class Consistency(Answer):
+    """The proof that the log of `old` rows is the beginning of that of `new` rows."""
+
+    org: str
+    old: NonNegative
+    new: NonNegative
+    hashes: Annotated[list[str], Meta(description="As RFC 6962 orders them, in base64.")]
+
+
+@resource.get(
+    "prove_consistency",
+    "/consistency",
+    needs=Capability.AUDIT_READ,
+    query=ConsistencyQuery,
+    returns=Consistency,
+    refuses=[NO_CHECKPOINT, SIZES_INVALID, LEAVES_PRUNED, EVIDENCE_DIFFERS],
+)
+async def consistency(call: Call[AuditServices], query: ConsistencyQuery) -> Consistency:
+    """Prove that nothing of the log has changed between two of its sizes."""
+    wanted = None if query.new is UNSET else query.new
+    try:
+        new, hashes = await (await _prover(call)).consistency(query.old, wanted)
+    except LeavesDiffer as fault:
+        raise EVIDENCE_DIFFERS(value=f"number {query.old}") from fault
+    return Consistency(org=call.org.slug, old=query.old, new=new, hashes=_base64(hashes))
+
+
+class TileOfTree(Answer):
+    """A tile of the organisation's tree (C2SP tlog-tiles): as many hashes as there are yet."""
+
+    org: str
+    level: NonNegative
+    number: NonNegative
+    width: Annotated[int, Meta(ge=1, le=GROUP)]
+    hashes: Annotated[str, Meta(description="32 bytes each, one behind the other, in base64.")]
+
+
+@resource.get(
+    "get_tile",
+    "/tile/<level>/<number>",
+    needs=Capability.AUDIT_READ,
+    returns=TileOfTree,
+    refuses=[TILE_NOT_FOUND, LEAVES_PRUNED, EVIDENCE_DIFFERS],
+)
+async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree:
+    """The hashes of a tile of the tree: those of the leaves themselves at level 0."""
+    if not (_NUMBER.fullmatch(level) and _NUMBER.fullmatch(number)):
+        raise TILE_NOT_FOUND
+    try:
+        hashes = await (await _prover(call)).tile(int(level), int(number))
+    except LeavesDiffer as fault:
+        raise EVIDENCE_DIFFERS(value=f"of tile {level}/{number}") from fault
+    if not hashes:
+        raise TILE_NOT_FOUND
+    return TileOfTree(
+        org=call.org.slug,
+        level=int(level),
+        number=int(number),
+        width=len(hashes) // HASH_BYTES,
+        hashes=base64.b64encode(hashes).decode(),
+    )
+
+
+async def _prover(call: Call[AuditServices]) -> Prover:
+    services = call.services
+    log = await open_log(services.store, services.lake, call.org, services.clock())
+    return Prover(services.store, services.lake, log)
+
+
+def _base64(hashes: Sequence[bytes]) -> list[str]:
+    return [base64.b64encode(each).decode() for each in hashes]
