@@ -7,18 +7,21 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from analytics.evidence.merkle import HASH_BYTES
+
 ED25519: Final = 0x01
 COSIGNATURE: Final = 0x04
 """Kinds of keys: a log's, and a witness's, whose signatures have a time."""
 
 PROOF_HEADER: Final = "c2sp.org/tlog-proof@v1"
+PROOF_HASHES_MAX: Final = 63
 _KEY_ID_BYTES: Final = 4
 _TIME_BYTES: Final = 8
 _SIGNATURE: Final = re.compile(r"— (?P<name>[^\s+]+) (?P<base64>[A-Za-z0-9+/]+=*)")
@@ -44,9 +47,14 @@ class VerifierKey:
         content = self.name.encode() + b"\n" + bytes([self.kind]) + self.public
         return hashlib.sha256(content).digest()[:_KEY_ID_BYTES]
 
+    @property
+    def label(self) -> str:
+        """The beginning of its `vkey`, which people can compare."""
+        return f"{self.name}+{self.key_id.hex()}"
+
     def __str__(self) -> str:
         encoded = base64.b64encode(bytes([self.kind]) + self.public).decode()
-        return f"{self.name}+{self.key_id.hex()}+{encoded}"
+        return f"{self.label}+{encoded}"
 
     @classmethod
     def parse(cls, text: str) -> "VerifierKey":
@@ -110,17 +118,26 @@ class Note:
         """Those of `keys` that signed. Raises InvalidNote for a wrong signature of one of them."""
         known = {(key.name, key.key_id): key for key in keys}
         signed: list[VerifierKey] = []
-        for line in self.signatures:
-            parts = _SIGNATURE.fullmatch(line)
-            content = b"" if parts is None else decode(parts["base64"])
-            name = "" if parts is None else parts["name"]
-            key = known.get((name, content[:_KEY_ID_BYTES]))
+        for name, key_id, signature in self.signed_by():
+            key = known.get((name, key_id))
             if key is None:
                 continue
-            if not key.verify(self.text, content[_KEY_ID_BYTES:]):
+            if not key.verify(self.text, signature):
                 raise InvalidNote(f"the signature of {name} is wrong")
             signed.append(key)
         return signed
+
+    def signed_by(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """The name and the id of each key that is said to have signed, and its signature."""
+        for line in self.signatures:
+            if parts := _SIGNATURE.fullmatch(line):
+                content = decode(parts["base64"])
+                yield parts["name"], content[:_KEY_ID_BYTES], content[_KEY_ID_BYTES:]
+
+    def cosigned_at(self, witness: VerifierKey) -> int:
+        """The second since 1970 at which `witness`, one of the signers, cosigned."""
+        signatures = {(name, key_id): signature for name, key_id, signature in self.signed_by()}
+        return int.from_bytes(signatures[witness.name, witness.key_id][:_TIME_BYTES])
 
     def check(self, keys: Iterable[VerifierKey]) -> None:
         """Raise InvalidNote unless one of `keys` signed it."""
@@ -179,7 +196,39 @@ class InclusionProof:
         word, _, index = (lines[1] if lines[1:] else "").partition(" ")
         if word != "index" or not _DECIMAL.fullmatch(index):
             raise InvalidNote("a proof has the index of its leaf in its second line")
-        return cls(int(index), tuple(map(decode, lines[2:])), Note.parse(note))
+        return cls(int(index), _hashes(lines[2:]), Note.parse(note))
+
+
+def consistency_text(old: int, hashes: Sequence[bytes], note: str) -> str:
+    """The proof that a log's first `old` leaves begin it, before a note (C2SP tlog-witness)."""
+    lines = [f"old {old}", *(base64.b64encode(each).decode() for each in hashes)]
+    return "".join(f"{line}\n" for line in lines) + "\n" + note
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyProof:
+    """A proof that was read: the size before, the hashes, and the note that follows."""
+
+    old: int
+    hashes: tuple[bytes, ...]
+    checkpoint: Note
+
+    @classmethod
+    def parse(cls, text: str) -> "ConsistencyProof":
+        """The proof in `text`. Raises InvalidNote."""
+        head, _, note = text.partition("\n\n")
+        first, *lines = head.split("\n")
+        word, _, old = first.partition(" ")
+        if word != "old" or not _DECIMAL.fullmatch(old):
+            raise InvalidNote("a proof of consistency begins with the size before")
+        return cls(int(old), _hashes(lines), Note.parse(note))
+
+
+def _hashes(lines: Sequence[str]) -> tuple[bytes, ...]:
+    hashes = tuple(map(decode, lines))
+    if len(hashes) > PROOF_HASHES_MAX or any(len(each) != HASH_BYTES for each in hashes):
+        raise InvalidNote(f"a proof has at most {PROOF_HASHES_MAX} hashes of {HASH_BYTES} bytes")
+    return hashes
 
 
 def decode(text: str) -> bytes:

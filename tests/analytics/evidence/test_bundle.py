@@ -1,0 +1,474 @@
+"""Bundles: what was changed in one is named, and what is proved is no more than that."""
+
+import io
+import json
+import random
+import zipfile
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from analytics.evidence.bundle import FINDINGS_MAX, Kind, Verification, verify_bundle
+from analytics.evidence.notes import Note, consistency_text
+from analytics.evidence.policies import Policy
+from analytics.evidence.receipts import digest_of
+from tests.budgets import budget
+from tests.evidence.logs import Log, SomeWitness
+
+LOG = Log(300)
+OTHER = Log(300, tenant_id="org_other")
+EXPORTED = b"id,event\naud_1,blocklist_hit\n"
+PLACES = [3, 4, 5, 6, 7, 250, 299]
+RANGE = range(100, 140)
+
+Files = dict[str, bytes]
+
+
+def unpacked(bundle: bytes) -> Files:
+    with zipfile.ZipFile(io.BytesIO(bundle)) as files:
+        return {name: files.read(name) for name in files.namelist()}
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as bundle:
+        for name, content in files.items():
+            bundle.writestr(name, content)
+    return target.getvalue()
+
+
+ROWS = unpacked(
+    LOG.bundle(PLACES, **{"receipt.json": LOG.receipt(EXPORTED), "export/acme.csv": EXPORTED})[0]
+)
+ALL = unpacked(LOG.bundle(RANGE, Kind.RANGE)[0])
+TRUSTED = Policy.parse(LOG.policy.encode())
+
+
+def verify(files: Mapping[str, bytes], policy: Policy | None = TRUSTED) -> Verification:
+    return verify_bundle(io.BytesIO(packed(files)), policy)
+
+
+def findings(files: Mapping[str, bytes]) -> list[str]:
+    return verify(files).findings
+
+
+def proof_name(index: int) -> str:
+    return f"proofs/{LOG.id(index)}.tlog-proof"
+
+
+def without_line(content: bytes, number: int) -> bytes:
+    lines = content.splitlines(keepends=True)
+    return b"".join(lines[:number] + lines[number + 1 :])
+
+
+def test_what_is_proved_is_said() -> None:
+    result = verify(ROWS)
+    assert result.findings == []
+    assert result.proved == [
+        f"7 rows (index 3 to 299) are, byte for byte, in the log {LOG.origin} of 300 rows, as its"
+        f" checkpoint says, which {LOG.key.label} signed",
+        f"the export exp_1 of org_acme had 2 rows in {len(EXPORTED)} bytes, SHA-256"
+        f" {json.loads(ROWS['receipt.json'])['sha256']}, and the log then had at least 300 rows",
+        "export/acme.csv is the file of this export",
+    ]
+    assert [text.partition(":")[0] for text in result.not_proved] == [
+        "that the operator signed no other history",
+        "that all was written that happened, or that created_at is true",
+    ]
+
+
+def test_a_range_has_all_rows() -> None:
+    result = verify(ALL)
+    assert result.findings == []
+    assert result.proved[0].startswith("40 rows (index 100 to 139) are, byte for byte, in the log")
+    assert result.proved[1] == "no row is left out between these indexes"
+
+
+def test_rows_alone_are_not_said_to_be_all() -> None:
+    assert not any("left out" in text for text in verify(ROWS).proved)
+
+
+def test_the_same_rows_make_the_same_bundle() -> None:
+    assert LOG.bundle(PLACES) == LOG.bundle(PLACES)
+
+
+def test_an_empty_bundle_proves_no_row() -> None:
+    result = verify(unpacked(LOG.bundle([])[0]))
+    assert result.findings == []
+    assert result.proved[0].startswith("no rows are")
+
+
+def changed_row(files: Files) -> str:
+    files["rows.ndjson"] = files["rows.ndjson"].replace(b"blocklist_hit", b"blocklist_hot", 1)
+    return f"row {LOG.id(3)} (index 3) or its proof is changed: the proof does not"
+
+
+def changed_proof(files: Files) -> str:
+    files[proof_name(5)] = LOG.proof(6).encode().replace(b"index 6", b"index 5")
+    return f"row {LOG.id(5)} (index 5) or its proof is changed"
+
+
+def removed_row(files: Files) -> str:
+    files["rows.ndjson"] = without_line(files["rows.ndjson"], 2)
+    return f"{proof_name(5)}: its row is left out of rows.ndjson"
+
+
+def removed_row_with_proof(files: Files) -> str:
+    files["rows.ndjson"] = without_line(files["rows.ndjson"], 2)
+    del files[proof_name(5)]
+    return "rows.ndjson: it has 6 rows (index 3 to 299), and manifest.json says 7 rows (index"
+
+
+def removed_proof(files: Files) -> str:
+    del files[proof_name(5)]
+    return f"rows.ndjson, line 3: row {LOG.id(5)} has no proof, or is there twice"
+
+
+def doubled_row(files: Files) -> str:
+    first = files["rows.ndjson"].split(b"\n")[0]
+    files["rows.ndjson"] = first + b"\n" + files["rows.ndjson"]
+    return f"rows.ndjson, line 2: row {LOG.id(3)} has no proof, or is there twice"
+
+
+def swapped_rows(files: Files) -> str:
+    lines = files["rows.ndjson"].splitlines(keepends=True)
+    files["rows.ndjson"] = b"".join([lines[1], lines[0], *lines[2:]])
+    return f"row {LOG.id(3)} (index 3) comes after that of index 4"
+
+
+def unreadable_row(files: Files) -> str:
+    files["rows.ndjson"] += b"{\n"
+    return "rows.ndjson, line 8: "
+
+
+def swapped_file(files: Files) -> str:
+    files["export/acme.csv"] = EXPORTED.replace(b"aud_1", b"aud_2")
+    return "export/acme.csv: not the file of export exp_1: size or SHA-256 differ"
+
+
+def changed_receipt(files: Files) -> str:
+    files["receipt.json"] = files["receipt.json"].replace(b'"rows": 2', b'"rows": 3')
+    return "receipt.json: changed, as its digest is another one"
+
+
+def receipt_with_a_new_digest(files: Files) -> str:
+    """Anyone can compute a digest, and only the key signs."""
+    fields = json.loads(LOG.receipt(EXPORTED))
+    forged = json.loads(LOG.receipt(EXPORTED, rows=3))
+    forged["signature"] = fields["signature"]
+    forged["digest"] = digest_of(forged, "digest")
+    files["receipt.json"] = json.dumps(forged).encode()
+    return f"receipt.json: the signature of {LOG.origin} is wrong"
+
+
+def unsigned_receipt(files: Files) -> str:
+    fields = json.loads(LOG.receipt(EXPORTED))
+    del fields["signature"]
+    fields["digest"] = digest_of(fields, "digest")
+    files["receipt.json"] = json.dumps(fields).encode()
+    return "receipt.json: not signed"
+
+
+def other_receipt(files: Files) -> str:
+    files["receipt.json"] = OTHER.receipt(EXPORTED)
+    return f"receipt.json: of the log {OTHER.origin}; trusted are: {LOG.key.label}"
+
+
+def no_receipt(files: Files) -> str:
+    del files["receipt.json"]
+    return "export/acme.csv: it has no receipt.json"
+
+
+def changed_checkpoint(files: Files) -> str:
+    files["checkpoint.txt"] = files["checkpoint.txt"].replace(b"\n300\n", b"\n301\n")
+    return f"checkpoint.txt: the signature of {LOG.origin} is wrong"
+
+
+def changed_origin(files: Files) -> str:
+    files["checkpoint.txt"] = files["checkpoint.txt"].replace(b"audit.example", b"b.example", 1)
+    return "checkpoint.txt: of the log b.example/org_acme; trusted are: audit.example/org_acme+"
+
+
+def other_checkpoint(files: Files) -> str:
+    files["checkpoint.txt"] = str(LOG.checkpoint(299)).encode()
+    return f"{proof_name(3)}: it leads to another checkpoint, of 300 rows of audit.example/org_acme"
+
+
+def other_organisations_proof(files: Files) -> str:
+    files[proof_name(5)] = OTHER.proof(5).encode()
+    return f"{proof_name(5)}: of the log {OTHER.origin}; trusted are: {LOG.key.label}"
+
+
+def other_organisations_manifest(files: Files) -> str:
+    files["manifest.json"] = files["manifest.json"].replace(b"org_acme", b"org_other")
+    return "manifest.json: it names the log audit.example/org_other"
+
+
+def no_text(files: Files) -> str:
+    files["checkpoint.txt"] = b"\xff" + files["checkpoint.txt"]
+    return "checkpoint.txt: 'utf-8' codec can't decode"
+
+
+def no_manifest(files: Files) -> str:
+    del files["manifest.json"]
+    return "the bundle: it has no manifest.json"
+
+
+CHANGES = [
+    changed_row,
+    changed_proof,
+    removed_row,
+    removed_row_with_proof,
+    removed_proof,
+    doubled_row,
+    swapped_rows,
+    unreadable_row,
+    swapped_file,
+    changed_receipt,
+    receipt_with_a_new_digest,
+    unsigned_receipt,
+    other_receipt,
+    no_receipt,
+    changed_checkpoint,
+    changed_origin,
+    other_checkpoint,
+    other_organisations_proof,
+    other_organisations_manifest,
+    no_text,
+    no_manifest,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_is_changed_is_named(change: Callable[[Files], str]) -> None:
+    files = dict(ROWS)
+    expected = change(files)
+    found = findings(files)
+    assert any(expected in finding for finding in found), found
+
+
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [
+        ([110], "rows.ndjson: the rows of index 110 to 110 are left out"),
+        ([110, 111, 112], "rows.ndjson: the rows of index 110 to 112 are left out"),
+        ([100], "it has 39 rows (index 101 to 139), and manifest.json says 40 rows (index 100 to"),
+        ([138, 139], "it has 38 rows (index 100 to 137), and manifest.json says 40 rows (index"),
+    ],
+)
+def test_a_row_left_out_of_a_range_is_named(left_out: list[int], named: str) -> None:
+    files = dict(ALL)
+    lines = files["rows.ndjson"].splitlines(keepends=True)
+    files["rows.ndjson"] = b"".join(
+        line for index, line in zip(RANGE, lines, strict=True) if index not in left_out
+    )
+    for index in left_out:
+        del files[proof_name(index)]
+    assert any(named in finding for finding in findings(files)), findings(files)
+    # Also if the manifest is changed with them, unless they were the last ones or the first.
+    if min(left_out) > RANGE.start and max(left_out) < RANGE.stop - 1:
+        number = str(40 - len(left_out)).encode()
+        files["manifest.json"] = files["manifest.json"].replace(b'"rows": 40', b'"rows": ' + number)
+        assert findings(files) == [named]
+
+
+def test_every_changed_byte_of_rows_proofs_and_checkpoint_is_found() -> None:
+    """By the seed and the place, one byte in a file becomes another."""
+    signed = {name: content for name, content in ALL.items() if name != "README.txt"}
+    for seed in range(budget(50, 2_000)):
+        rng = random.Random(seed)
+        name = rng.choice(sorted(signed.keys() - {"policy.txt", "log.vkey"}))
+        content = bytearray(ALL[name])
+        at = rng.randrange(len(content))
+        content[at] ^= 1 << rng.randrange(8)
+        found = findings(ALL | {name: bytes(content)})
+        is_of_the_manifest = name == "manifest.json"
+        assert found or is_of_the_manifest, (seed, name, at)
+
+
+def test_no_truncated_or_damaged_bundle_ends_otherwise_than_in_findings() -> None:
+    whole = packed(ALL)
+    for seed in range(budget(100, 5_000)):
+        rng = random.Random(seed)
+        damaged = bytearray(whole)
+        if seed % 3:
+            for _ in range(rng.randrange(1, 30)):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        else:
+            del damaged[rng.randrange(len(damaged)) :]
+        result = verify_bundle(io.BytesIO(bytes(damaged)), TRUSTED)
+        is_whole = result.proved == verify(ALL).proved
+        assert result.findings or is_whole, seed
+
+
+def test_a_wrong_key_is_told_from_a_changed_checkpoint() -> None:
+    """One key pair signs for all organisations, under a name for each."""
+    bundle = packed(ROWS)
+    for log in (OTHER, Log(1, seed="another key")):
+        (finding,) = verify_bundle(io.BytesIO(bundle), keys=[log.key]).findings
+        assert finding.startswith("checkpoint.txt: ")
+        assert finding.endswith(f"trusted are: {log.key.label}")
+    assert f"signed by {LOG.key.label}; trusted" in finding
+
+
+def test_a_key_that_the_bundle_brings_itself_is_not_proved() -> None:
+    result = verify_bundle(io.BytesIO(packed(ROWS)))
+    assert result.findings == []
+    assert f"that the key is the operator's: {LOG.key} is the bundle's own" in result.not_proved[0]
+    given = verify_bundle(io.BytesIO(packed(ROWS)), keys=[LOG.key])
+    assert given.proved == result.proved
+    assert not any("bundle's own" in text for text in given.not_proved)
+
+
+def test_a_whole_forged_bundle_is_found_by_the_key_that_is_given() -> None:
+    """All its own parts agree."""
+    forged = Log(300, seed="forger")
+    bundle = io.BytesIO(forged.bundle(PLACES)[0])
+    assert verify_bundle(bundle).findings == []
+    assert verify_bundle(bundle, keys=[LOG.key]).findings == [
+        f"checkpoint.txt: signed by {forged.key.label}; trusted are: {LOG.key.label}"
+    ]
+
+
+def test_keys_that_differ_from_those_of_the_policy_are_named() -> None:
+    files = ROWS | {"log.vkey": f"{OTHER.key}\n".encode()}
+    assert verify(files, None).findings == ["log.vkey: it has other keys than policy.txt"]
+
+
+W1, W2, W3 = (SomeWitness(f"w{n}.example/a") for n in (1, 2, 3))
+WITNESSED = "".join(
+    [
+        f"log {LOG.key}\n",
+        *(f"witness {w.name} {w.key} https://{w.name}\n" for w in (W1, W2, W3)),
+        f"group both 2 {W1.name} {W2.name} {W3.name}\nquorum both\n",
+    ]
+)
+
+
+def test_witnesses_are_named_with_their_times() -> None:
+    note = W2.cosign(W1.cosign(LOG.checkpoint()), 1_795_000_060)
+    result = verify(unpacked(LOG.bundle(PLACES, checkpoint=note, policy=WITNESSED)[0]), None)
+    assert result.findings == []
+    assert result.proved[1:] == [
+        f"{W1.key.label} cosigned the checkpoint at 2026-11-18T11:06:40Z",
+        f"{W2.key.label} cosigned the checkpoint at 2026-11-18T11:07:40Z",
+    ]
+    assert "that the keys of the witnesses are theirs" in result.not_proved[0]
+    assert not any("no other history" in text for text in result.not_proved)
+
+
+def test_too_few_witnesses_are_named() -> None:
+    note = W1.cosign(LOG.checkpoint())
+    files = unpacked(LOG.bundle(PLACES, checkpoint=note)[0])
+    assert verify(files, Policy.parse(WITNESSED.encode())).findings == [
+        f"checkpoint.txt: cosigned by {W1.key.label}, which is not the quorum both"
+    ]
+
+
+def test_a_changed_cosignature_is_named() -> None:
+    note = W1.cosign(LOG.checkpoint())
+    changed = Note(note.text, (note.signatures[0], note.signatures[1][:-8] + "AAAAAA=="))
+    files = unpacked(LOG.bundle(PLACES, checkpoint=changed)[0])
+    result = verify(files, Policy.parse(WITNESSED.encode()))
+    assert result.findings == [f"checkpoint.txt: the signature of {W1.name} is wrong"]
+
+
+def consistent(old: int, older: Note | None = None) -> Files:
+    hashes = LOG.tree.consistency(old, LOG.size)
+    text = consistency_text(old, hashes, str(older or LOG.checkpoint(old)))
+    receipt = LOG.receipt(EXPORTED, LOG.checkpoint(200))
+    return ROWS | {"consistency.txt": text.encode(), "receipt.json": receipt}
+
+
+def test_an_older_checkpoint_is_proved_to_begin_the_log() -> None:
+    result = verify(consistent(200))
+    assert result.findings == []
+    assert "the log of 200 rows of an older checkpoint begins it" in result.proved
+    assert not any("which the receipt names" in text for text in result.not_proved)
+
+
+def test_a_receipts_checkpoint_is_not_proved_without_consistency() -> None:
+    result = verify(consistent(100))
+    assert result.findings == []
+    assert any("the log of 200 rows, which the receipt names," in x for x in result.not_proved)
+
+
+def test_a_history_that_was_written_again_is_found() -> None:
+    rewritten = Log(LOG.size)
+    rewritten.leaves = [LOG.leaves[0], *rewritten.leaves[:-1]]
+    assert findings(consistent(200, rewritten.checkpoint(200))) == [
+        "consistency.txt: the proof does not lead to the roots",
+    ]
+    files = ROWS | {"receipt.json": LOG.receipt(EXPORTED, rewritten.checkpoint())}
+    assert findings(files) == [
+        "receipt.json: it leads to another checkpoint, of 300 rows of audit.example/org_acme"
+    ]
+
+
+def test_consistency_of_another_size_or_log_is_refused() -> None:
+    assert "it is of the first 200 rows" in findings(consistent(200, LOG.checkpoint(100)))[0]
+    assert (
+        "of the log audit.example/org_other" in findings(consistent(200, OTHER.checkpoint(200)))[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../rows.ndjson",
+        "/etc/passwd",
+        "export/../x",
+        "export/..",
+        "export/a/b",
+        "proofs/aud_1.tlog-proof",
+        "rows.ndjson/",
+        "proofs/../rows.ndjson",
+    ],
+)
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    assert findings(ROWS | {name: b"x"}) == [f"the bundle: {name} does not belong in it"]
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    """Which of them is read differs between programs."""
+    target = io.BytesIO(packed(ROWS))
+    with zipfile.ZipFile(target, "a") as bundle, pytest.warns(UserWarning, match="Duplicate"):
+        bundle.writestr("rows.ndjson", ROWS["rows.ndjson"])
+    assert verify_bundle(target, TRUSTED).findings == ["the bundle: it has 2 files rows.ndjson"]
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    target = io.BytesIO(packed(ROWS))
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr(proof_name(9), bytes(8 * 1024 * 1024))
+    assert verify_bundle(target, TRUSTED).findings == [
+        f"the bundle: {proof_name(9)} is longer than 1,048,576 bytes"
+    ]
+
+
+def test_too_many_bytes_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analytics.evidence.bundle.BYTES_MAX", 1_000)
+    assert findings(ROWS) == ["the bundle: it has more than 200,000 files or 1,000 bytes"]
+
+
+def test_other_compression_is_refused() -> None:
+    """Some methods take much memory to unpack little."""
+    target = io.BytesIO(packed(ROWS))
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_LZMA) as bundle:
+        bundle.writestr("export/b.csv", b"x")
+    (finding,) = verify_bundle(target, TRUSTED).findings
+    assert "export/b.csv is encrypted, or compressed by another method" in finding
+
+
+def test_a_row_without_end_is_refused() -> None:
+    files = ROWS | {"rows.ndjson": b"[" * 3 * 1024 * 1024}
+    assert any("rows.ndjson, line 1: " in finding for finding in findings(files))
+
+
+def test_findings_end_where_more_tell_nothing() -> None:
+    files = dict(ALL) | {"rows.ndjson": b"x\n" * 100_000}
+    assert len(findings(files)) == FINDINGS_MAX
+
+
+def test_what_is_no_zip_is_said_to_be_none() -> None:
+    assert verify_bundle(io.BytesIO(b"x")).findings == ["the bundle: File is not a zip file"]
