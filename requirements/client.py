@@ -25,6 +25,12 @@ from service.core.version import CLIENT_DISTRIBUTION, service_version
 
 REPOSITORY = Path(__file__).parents[1]
 DEPENDENCIES = ("click", "httpx2", "msgspec", "packaging")
+EVIDENCE = ("cryptography",)
+"""What `evidence verify` needs besides: an extra, because jobs that install need none of it."""
+
+ON_FILES = ("service.cli.evidence",)
+"""Command modules that need no server and no data dir."""
+
 OURS = ("service", "analytics")
 PROJECT = """\
 [build-system]
@@ -38,6 +44,9 @@ description = "Countersign's command line: install through a server's proxy, and
 license = "Apache-2.0"
 requires-python = ">=3.11"
 dependencies = {dependencies}
+
+[project.optional-dependencies]
+evidence = {evidence}
 
 [project.scripts]
 countersign = "service.cli.main:main"
@@ -95,7 +104,7 @@ def _imported(node: ast.AST, known: Mapping[str, Path]) -> Iterator[str]:
 
 
 def light_modules(ours: Mapping[str, Module]) -> set[str]:
-    """Those that can be imported where only DEPENDENCIES are installed."""
+    """Those that can be imported where only DEPENDENCIES and EVIDENCE are installed."""
     light = set(ours)
     while heavy := {
         name for name in light if not all(_is_met(each, light) for each in ours[name].at_once)
@@ -108,7 +117,7 @@ def _is_met(name: str, light: set[str]) -> bool:
     top = name.partition(".")[0]
     if top in OURS:
         return name in light
-    return top in sys.stdlib_module_names or top in DEPENDENCIES
+    return top in sys.stdlib_module_names or top in (*DEPENDENCIES, *EVIDENCE)
 
 
 @cache
@@ -128,7 +137,7 @@ def client_modules() -> dict[str, Module]:
     """The modules of the client by their names."""
     ours = modules()
     light = light_modules(ours)
-    waiting = {"service.cli.main", "service.cli.root"} | {
+    waiting = {"service.cli.main", "service.cli.root", *ON_FILES} | {
         name for name in light if name.startswith("service.cli.") and _works_on_a_server(name)
     }
     chosen: dict[str, Module] = {}
@@ -144,7 +153,9 @@ def client_modules() -> dict[str, Module]:
 def build(folder: Path) -> Path:
     """Write the wheel to `folder`; returns its path."""
     wanted = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]
-    needed = [each for each in wanted if each.startswith(DEPENDENCIES)]
+    needed, evidence = (
+        [each for each in wanted if each.startswith(names)] for names in (DEPENDENCIES, EVIDENCE)
+    )
     with TemporaryDirectory() as temporary:
         source = Path(temporary)
         for module in client_modules().values():
@@ -152,7 +163,10 @@ def build(folder: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(module.path, target)
         project = PROJECT.format(
-            name=CLIENT_DISTRIBUTION, version=service_version(), dependencies=needed
+            name=CLIENT_DISTRIBUTION,
+            version=service_version(),
+            dependencies=needed,
+            evidence=evidence,
         )
         (source / "pyproject.toml").write_text(project)
         shutil.copy(REPOSITORY / "LICENSE", source / "LICENSE")

@@ -6,11 +6,10 @@ To verify one needs no network: nothing is asked of a server, and nothing is wri
 import re
 import shutil
 import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from io import BytesIO
@@ -30,6 +29,7 @@ from analytics.evidence.notes import (
 )
 from analytics.evidence.policies import Policy
 from analytics.evidence.receipts import verify_receipt
+from analytics.evidence.verification import TooManyFindings, Verification
 
 README: Final = "README.txt"
 MANIFEST: Final = "manifest.json"
@@ -40,7 +40,9 @@ CONSISTENCY: Final = "consistency.txt"
 RECEIPT: Final = "receipt.json"
 ROWS: Final = "rows.ndjson"
 _NEEDED: Final = (MANIFEST, KEYS, POLICY, CHECKPOINT, ROWS)
-_KNOWN: Final = frozenset({*_NEEDED, README, CONSISTENCY, RECEIPT})
+FILES: Final = (*_NEEDED, README, CONSISTENCY, RECEIPT)
+"""All but the proofs, and the file of an export."""
+
 _PROOF: Final = re.compile(r"proofs/aud_[0-9]{19}\.tlog-proof", re.ASCII)
 _EXPORT: Final = re.compile(r"export/(?!\.{1,2}$)[^/\\\0]{1,255}")
 
@@ -49,22 +51,10 @@ BYTES_MAX: Final = 64 * 1024**3
 TEXT_BYTES_MAX: Final = 1024 * 1024
 """Of a row, and of each file that is read at once."""
 
-FINDINGS_MAX: Final = 100
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED: Final = 1
 _SAME_TIME: Final = (1980, 1, 1, 0, 0, 0)
-_WRONG: Final = (
-    ValueError,
-    OverflowError,
-    RuntimeError,
-    EOFError,
-    msgspec.MsgspecError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What wrong or damaged content raises where it is read."""
-
-_README: Final = f"""\
+README_TEXT: Final = f"""\
 Rows of an audit log, and proofs that the log has them as they are here.
 
 {ROWS}      an entry a line: the bytes whose hash is a leaf of the log's Merkle tree
@@ -134,7 +124,7 @@ def write_bundle(
         manifest = Manifest(1, kind, origin, len(indexes), first, last)
         keys = Policy.parse(policy.encode()).logs
         for name, text in {
-            README: _README,
+            README: README_TEXT,
             MANIFEST: msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n",
             KEYS: "".join(f"{key}\n" for key in keys),
             POLICY: policy,
@@ -153,33 +143,6 @@ def _add(bundle: zipfile.ZipFile, name: str, content: IO[bytes]) -> None:
     info.compress_type = zipfile.ZIP_DEFLATED
     with bundle.open(info, "w", force_zip64=True) as member:
         shutil.copyfileobj(content, member)
-
-
-class TooManyFindings(Exception):
-    """FINDINGS_MAX are there: more would tell nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What is wrong, what was proved and what was not: sentences for people."""
-
-    findings: list[str] = field(default_factory=list)
-    proved: list[str] = field(default_factory=list)
-    not_proved: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def about(self, name: str) -> Iterator[None]:
-        """What is wrong or unreadable in the block becomes a finding about `name`."""
-        try:
-            yield
-        except _WRONG as error:
-            self.find(f"{name}: {error}")
-
-    def find(self, finding: str) -> None:
-        """Add a finding. Raises TooManyFindings."""
-        self.findings.append(finding)
-        if len(self.findings) >= FINDINGS_MAX:
-            raise TooManyFindings
 
 
 def verify_bundle(
@@ -208,7 +171,7 @@ def _check_files(files: Sequence[zipfile.ZipInfo]) -> None:
         name = info.filename
         if counts[name] > 1:
             raise ValueError(f"it has {counts[name]} files {name}")
-        if not (name in _KNOWN or _PROOF.fullmatch(name) or _EXPORT.fullmatch(name)):
+        if not (name in FILES or _PROOF.fullmatch(name) or _EXPORT.fullmatch(name)):
             raise ValueError(f"{name} does not belong in it")
         is_read_at_once = name != ROWS and not _EXPORT.fullmatch(name)
         if is_read_at_once and info.file_size > TEXT_BYTES_MAX:
@@ -382,11 +345,7 @@ class _Verifier:
                 f"that the log of {named.size:,} rows, which the receipt names, begins this one:"
                 f" there is no {CONSISTENCY} from it"
             )
-        self.result.proved.append(
-            f"the export {receipt.export_id} of {receipt.tenant_id} had {receipt.rows:,} rows in"
-            f" {receipt.size:,} bytes, SHA-256 {receipt.sha256}, and the log then had at least"
-            f" {named.size:,} rows"
-        )
+        self.result.proved.append(receipt.statement(named))
         for name in exports:
             with self.result.about(name), self.bundle.open(name) as file:
                 receipt.compare(file)

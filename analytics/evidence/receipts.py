@@ -2,12 +2,17 @@
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
 
 from analytics.evidence.notes import Checkpoint, Note
 from analytics.evidence.policies import Policy
+from analytics.evidence.verification import Verification
+
+RECEIPT_SUFFIX: Final = ".receipt.json"
+RECEIPT_BYTES_MAX: Final = 1024 * 1024
 
 HEADER: Final = "countersign export receipt v1"
 DIGEST: Final = "digest"
@@ -30,6 +35,14 @@ class SignedReceipt(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
     sha256: str
     checkpoint: str
     signature: str
+
+    def statement(self, checkpoint: Checkpoint) -> str:
+        """What it says, and when, by the checkpoint that it names."""
+        return (
+            f"the export {self.export_id} of {self.tenant_id} has {self.rows:,} rows in"
+            f" {self.size:,} bytes, SHA-256 {self.sha256}; the log had at least"
+            f" {checkpoint.size:,} rows when it ended"
+        )
 
     def compare(self, file: IO[bytes]) -> None:
         """Raise WrongReceipt unless `file` is the exported one, byte for byte."""
@@ -70,3 +83,26 @@ def verify_receipt(content: bytes, policy: Policy) -> tuple[SignedReceipt, Check
     checkpoint = policy.checkpoint(note)
     Note(signed_text(fields), (receipt.signature,)).check(policy.keys_of(checkpoint))
     return receipt, checkpoint
+
+
+def is_receipt(path: Path) -> bool:
+    """Whether the file is JSON, and so no bundle."""
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
+def verify_receipt_file(path: Path, policy: Policy) -> Verification:
+    """Whether the receipt is signed, and the file beside it the one that it is of.
+
+    Raises OSError.
+    """
+    result = Verification()
+    with result.about(path.name), path.open("rb") as receipt_file:
+        receipt, checkpoint = verify_receipt(receipt_file.read(RECEIPT_BYTES_MAX), policy)
+        result.proved.append(f"{receipt.statement(checkpoint)}, as {checkpoint.origin} signed")
+        named = path.name.removesuffix(RECEIPT_SUFFIX)
+        exported = path.with_name(receipt.file_name if named == path.name else named)
+        with result.about(exported.name), exported.open("rb") as file:
+            receipt.compare(file)
+            result.proved.append(f"{exported.name} is the file of this export")
+    return result

@@ -134,6 +134,12 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("docs/api.md", "pip install openapi-python-client"): (
         "takes five seconds; tests/openapi/test_python_client.py runs it, and uses the client"
     ),
+    ("docs/evidence.md", "countersign evidence verify "): (
+        "an auditor has these files; tests/processes/test_cli_evidence.py verifies such"
+    ),
+    ("docs/evidence.md", "openssl ts "): (
+        "an authority answers in between; tests/evidence/test_timestamps.py is one"
+    ),
     ("docs/command-line.md", "countersign login https://audit.example\n"): (
         "waits for a browser; tests/browser/ approves it"
     ),

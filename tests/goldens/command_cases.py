@@ -157,6 +157,7 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "--org acme -- true",
     ),
     "demo": ("--no-serve",),
+    "evidence verify": ("{feed}", "{unreadable} --key {unreadable}", "{unreadable}"),
     "explain": ("--org acme --claims {claims}", "--org acme --claims {unreadable}"),
     "lake drop": ("", "--format delta", "--format nothing"),
     "lake publish": ("--format delta",),

@@ -46,6 +46,7 @@ FOUND = {
     "bindings explain": REFUSED,
     "bindings sync": CHANGES,
     "blocklist check": REFUSED,
+    "evidence verify": REFUSED,
     "explain": REFUSED,
 }
 """Commands that end with another code than 0 with their arguments."""

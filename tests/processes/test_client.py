@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from service.core.settings import REPOSITORY
+from tests.evidence.logs import Log
 from tests.goldens.commands import leaves
 from tests.processes.desks import Desk, by_browser
 from tests.processes.homes import DEADLINE_S, Home, Server
@@ -39,14 +40,14 @@ HELPS = (
 class Client:
     """The client, unpacked beside links to what it needs."""
 
-    def __init__(self, wheel: Path, folder: Path) -> None:
+    def __init__(self, wheel: Path, folder: Path, extra: str = "") -> None:
         self.code, self.needed = folder / "client", folder / "needed"
         with ZipFile(wheel) as archive:
             archive.extractall(self.code)
         self.needed.mkdir()
         (self.info,) = self.code.glob("*.dist-info")
         message = metadata.Distribution.at(self.info)
-        self.distributions = closure(message.requires or [])
+        self.distributions = closure(message.requires or [], extra)
         for distribution in self.distributions:
             for top in {file.parts[0] for file in distribution.files or []} - {".."}:
                 (self.needed / top).symlink_to(distribution.locate_file(top))
@@ -61,14 +62,14 @@ class Client:
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
-def closure(requirements: list[str]) -> list[metadata.Distribution]:
-    """The distributions that are needed here, with those that they need."""
+def closure(requirements: list[str], extra: str) -> list[metadata.Distribution]:
+    """The distributions that are needed here with `extra`, and those that they need."""
     found: dict[str, metadata.Distribution] = {}
     waiting = [*requirements]
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)
-        is_for_us = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        is_for_us = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
         if is_for_us and name not in found:
             found[name] = metadata.distribution(name)
             waiting += found[name].requires or []
@@ -76,12 +77,17 @@ def closure(requirements: list[str]) -> list[metadata.Distribution]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    folder = tmp_path_factory.mktemp("client")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, str(REPOSITORY / "requirements" / "client.py"), str(folder)]
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, timeout=DEADLINE_S)
     (wheel,) = folder.glob("*.whl")
-    return Client(wheel, folder)
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Client:
+    return Client(wheel, tmp_path_factory.mktemp("client"))
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +167,19 @@ def test_an_answer_of_another_form_is_one_line(client: Client, desk: Desk, words
     assert (ran.returncode, ran.stdout) == (REFUSED, "")
     assert "answers in a form that this program does not know" in ran.stderr
     assert ran.stderr.count("\n") == 1
+
+
+def test_with_its_extra_it_verifies_evidence(
+    client: Client, wheel: Path, desk: Desk, tmp_path: Path
+):
+    """On an auditor's machine, which has no service and no network."""
+    log = Log(3)
+    (tmp_path / "rows.zip").write_bytes(log.bundle(range(3))[0])
+    words = ("evidence", "verify", str(tmp_path / "rows.zip"), "--key", str(log.key))
+
+    without = client.run(desk, *words)
+    assert (without.returncode, without.stdout) == (REFUSED, "")
+    assert "install `countersign-client[evidence]`" in without.stderr
+    ran = Client(wheel, tmp_path, "evidence").run(desk, *words)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "3 rows (index 0 to 2) are, byte for byte, in the log" in ran.stdout

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from analytics.evidence.bundle import FINDINGS_MAX, Kind, Verification, verify_bundle
+from analytics.evidence.bundle import Kind, verify_bundle
 from analytics.evidence.notes import Note, consistency_text
 from analytics.evidence.policies import Policy
 from analytics.evidence.receipts import digest_of
+from analytics.evidence.verification import FINDINGS_MAX, Verification
 from tests.budgets import budget
 from tests.evidence.logs import Log, SomeWitness
 
@@ -67,8 +68,9 @@ def test_what_is_proved_is_said() -> None:
     assert result.proved == [
         f"7 rows (index 3 to 299) are, byte for byte, in the log {LOG.origin} of 300 rows, as its"
         f" checkpoint says, which {LOG.key.label} signed",
-        f"the export exp_1 of org_acme had 2 rows in {len(EXPORTED)} bytes, SHA-256"
-        f" {json.loads(ROWS['receipt.json'])['sha256']}, and the log then had at least 300 rows",
+        f"the export exp_1 of org_acme has 2 rows in {len(EXPORTED)} bytes, SHA-256"
+        f" {json.loads(ROWS['receipt.json'])['sha256']}; the log had at least 300 rows when it"
+        " ended",
         "export/acme.csv is the file of this export",
     ]
     assert [text.partition(":")[0] for text in result.not_proved] == [
