@@ -22,6 +22,9 @@ from urllib.error import HTTPError
 import msgspec
 import obstore
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.session import Session
 from obstore.store import S3Store
 
 from analytics.storage.bucket_place import parse_place
@@ -34,6 +37,8 @@ from tests.signed_requests import send_signed
 BUCKET: Final = "lake"
 VERSIONED: Final = "versions"
 """A bucket that keeps versions, for tests that ask for it."""
+LOCKING: Final = "locks"
+"""A bucket with object lock, for tests that ask for it."""
 _ENABLED: Final = (
     b'<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
     b"<Status>Enabled</Status></VersioningConfiguration>"
@@ -286,6 +291,22 @@ def versioned(bucket: Bucket) -> Bucket:
         send_signed("PUT", url, key, REGION)
     send_signed("PUT", f"{url}?versioning=", key, REGION, _ENABLED)
     return Bucket(bucket.server, bucket.url.replace(f"//{BUCKET}/", f"//{VERSIONED}/"))
+
+
+def locking(bucket: Bucket) -> Bucket:
+    """A place of the test's own in a bucket with object lock, for tests that ask for it."""
+    create_locking(bucket.server.endpoint)
+    return Bucket(bucket.server, bucket.url.replace(f"//{BUCKET}/", f"//{LOCKING}/"))
+
+
+def create_locking(endpoint: str) -> Any:
+    """A client of botocore's, as which the bucket with object lock is created."""
+    client = Session().create_client(
+        "s3", REGION, endpoint_url=endpoint, config=Config(s3={"addressing_style": "path"})
+    )
+    with suppress(ClientError):  # it is there from another test
+        client.create_bucket(Bucket=LOCKING, ObjectLockEnabledForBucket=True)
+    return client
 
 
 @pytest.fixture(scope="session")

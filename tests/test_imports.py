@@ -214,7 +214,7 @@ def test_one_module_sends_work_to_threads() -> None:
     assert users == ["service/core/threads.py"]
 
 
-EXTRA_PACKAGES = ("asyncpg", "deltalake", "obstore", "psycopg", "pyiceberg")
+EXTRA_PACKAGES = ("asyncpg", "botocore", "deltalake", "obstore", "psycopg", "pyiceberg")
 """What extras install: `make demo` and a plain `pip install` have none of it."""
 
 WITHOUT_EXTRAS = f"""

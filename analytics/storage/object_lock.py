@@ -1,0 +1,209 @@
+"""Object lock: versions of objects that cannot be removed before an instant, through `botocore`.
+
+`obstore` has no requests for it. Credentials are those that AWS's own clients find. As in
+`analytics.storage.object_client`, no error carries one, or a line of what the server answered.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum
+from threading import Lock
+from typing import Any, Final
+
+from analytics.model.errors import StoreFault, StoreUnreachable
+from analytics.storage.bucket_place import BucketPlace
+from analytics.storage.segment_store import ObjectMissing
+
+_CONNECTIONS_MAX: Final = 16
+_ATTEMPTS_MAX: Final = 3
+_VARIABLES: Final = {
+    # As obstore reads them.
+    "region": ("region", ["AWS_REGION", "AWS_DEFAULT_REGION"], "us-east-1", None),
+    "aws_endpoint": (None, "AWS_ENDPOINT", None, None),
+    "ca_bundle": ("ca_bundle", ["AWS_CA_BUNDLE", "SSL_CERT_FILE"], None, None),
+}
+_EXISTS: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
+
+
+class LockMode(StrEnum):
+    """With GOVERNANCE those who have the permission for it may end a lock, otherwise none may."""
+
+    GOVERNANCE = "governance"
+    COMPLIANCE = "compliance"
+
+
+class NoObjectLock(StoreFault):
+    """The bucket was created without object lock."""
+
+
+class RequestRefused(StoreFault):
+    """The object store refused a request: because of a lock, or of rights; `code` says why."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ObjectLocks:
+    """Locks of the objects at `place`. Every method may raise StoreFault.
+
+    Instants are of whole seconds, as S3 keeps them.
+    """
+
+    def __init__(self, place: BucketPlace, endpoint: str, wait_s: float, mode: LockMode) -> None:
+        """`endpoint` is the address of the S3 API, "" for that of AWS or AWS_ENDPOINT_URL."""
+        self.mode = mode
+        self._place = place
+        self._endpoint = endpoint
+        self._wait_s = wait_s
+        self._connected: Any = None
+        self._lock = Lock()
+
+    def check_enabled(self) -> None:
+        """Raise NoObjectLock unless the bucket can lock objects."""
+        url = f"s3://{self._place.bucket}"
+        try:
+            with _faults(url):
+                found = self._client().get_object_lock_configuration(Bucket=self._place.bucket)
+        except ObjectMissing:
+            found = {"ObjectLockConfiguration": {}}
+        if found["ObjectLockConfiguration"].get("ObjectLockEnabled") != "Enabled":
+            raise NoObjectLock(f"{url} was created without object lock")
+
+    def create(self, key: str, content: bytes, until: datetime) -> str | None:
+        """Store a small new object that is locked until then; its version.
+
+        None, changing nothing, if there is one.
+        """
+        try:
+            with _faults(key):
+                stored = self._client().put_object(
+                    **self._object(key),
+                    Body=content,
+                    IfNoneMatch="*",
+                    ChecksumAlgorithm="SHA256",
+                    ObjectLockMode=self.mode.upper(),
+                    ObjectLockRetainUntilDate=until,
+                )
+        except RequestRefused as fault:
+            if fault.code in _EXISTS:
+                return None
+            raise
+        return str(stored["VersionId"])
+
+    def locked_until(self, key: str, version: str = "") -> datetime | None:
+        """When the lock of the object, or of that version of it, ends; None: it has none."""
+        with _faults(key):
+            found = self._client().head_object(**self._object(key, version))
+        until: datetime | None = found.get("ObjectLockRetainUntilDate")
+        return until
+
+    def extend(self, key: str, until: datetime) -> datetime:
+        """Lock the object at least until then; its lock may end later already. Returns its end."""
+        locked_until = self.locked_until(key)
+        if locked_until is not None and locked_until >= until:
+            return locked_until
+        self.retain(key, until)
+        return until
+
+    def retain(self, key: str, until: datetime, version: str = "") -> None:
+        """Have the lock end then, earlier too. Raises RequestRefused."""
+        with _faults(key):
+            self._client().put_object_retention(
+                **self._object(key, version),
+                Retention={"Mode": self.mode.upper(), "RetainUntilDate": until},
+            )
+
+    def hold(self, key: str, *, is_held: bool) -> None:
+        """Begin or end a legal hold of the object, which is in force beside its lock."""
+        with _faults(key):
+            self._client().put_object_legal_hold(
+                **self._object(key), LegalHold={"Status": "ON" if is_held else "OFF"}
+            )
+
+    def versions(self, prefix: str) -> list[tuple[str, str]]:
+        """Key and version of all that was stored and removed below `prefix`."""
+        pages = self._client().get_paginator("list_object_versions")
+        skipped = len(self._key(""))
+        with _faults(prefix):
+            return [
+                (entry["Key"][skipped:], entry["VersionId"])
+                for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._key(prefix))
+                for kind in ("Versions", "DeleteMarkers")
+                for entry in page.get(kind, ())
+            ]
+
+    def remove(self, key: str, version: str, *, is_bypassing: bool = False) -> None:
+        """Remove a version; a missing one is no fault. Raises RequestRefused.
+
+        `is_bypassing` uses the permission to end locks of mode GOVERNANCE, if there is one.
+        """
+        with _faults(key):
+            self._client().delete_object(
+                **self._object(key, version),
+                **({"BypassGovernanceRetention": True} if is_bypassing else {}),
+            )
+
+    def _key(self, key: str) -> str:
+        return f"{self._place.prefix}/{key}" if self._place.prefix else key
+
+    def _object(self, key: str, version: str = "") -> dict[str, str]:
+        named = {"Bucket": self._place.bucket, "Key": self._key(key)}
+        return named | ({"VersionId": version} if version else {})
+
+    def _client(self) -> Any:  # noqa: ANN401 - botocore makes its class when it runs
+        with self._lock:
+            if self._connected is None:
+                self._connected = self._connect()
+            return self._connected
+
+    def _connect(self) -> Any:  # noqa: ANN401
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+
+        session = Session(session_vars=_VARIABLES)
+        try:
+            return session.create_client(
+                "s3",
+                endpoint_url=self._endpoint or session.get_config_variable("aws_endpoint"),
+                config=Config(
+                    connect_timeout=min(self._wait_s / 2, 5),
+                    read_timeout=self._wait_s,
+                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
+                    max_pool_connections=_CONNECTIONS_MAX,
+                    s3={"addressing_style": "path"},
+                ),
+            )
+        except (BotoCoreError, ValueError):
+            raise StoreUnreachable("the AWS_* variables cannot be used") from None
+
+
+@contextmanager
+def _faults(key: str) -> Iterator[None]:
+    """Raise what fails in the block as a StoreFault that names the key."""
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as NoConnection
+
+    try:
+        yield
+    except ClientError as error:
+        raise _fault(key, error.response) from None
+    except (NoConnection, HTTPClientError):
+        raise StoreUnreachable(f"{key}: the object store is not reachable") from None
+    except BotoCoreError as error:
+        # Its name says what is missing, such as NoCredentialsError.
+        raise StoreUnreachable(f"{key}: no request can be made: {type(error).__name__}") from None
+
+
+def _fault(key: str, answer: dict[str, Any]) -> StoreFault:
+    status, code = answer["ResponseMetadata"]["HTTPStatusCode"], str(answer["Error"]["Code"])
+    if code == "NoSuchBucket":
+        return StoreUnreachable(f"{key}: the bucket does not exist")
+    if status == 404:
+        return ObjectMissing(f"{key}: the object is missing")
+    reason = f" ({code})" if re.fullmatch(r"[A-Za-z0-9]{1,60}", code) else ""
+    text = f"{key}: the object store answered {status}{reason}"
+    return RequestRefused(text, code) if 400 <= status < 500 else StoreUnreachable(text)
