@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from analytics.model.instants import utc_day
+from analytics.model.instants import midnight, utc_day
 
 
 class Tier(StrEnum):
@@ -61,3 +61,15 @@ def prunable_before(tiers: Iterable[Tier], now: datetime) -> date | None:
             return None
         kept_from = min(kept_from or utc_day(floor), utc_day(floor))
     return kept_from
+
+
+def kept_for(tier: Tier) -> timedelta | None:
+    """How long after its UTC day a row is stored, if the tier stays as it is; None: no end."""
+    days = RETENTION_DAYS[tier]
+    return None if days is None else timedelta(days=days) + PRUNE_DELAY
+
+
+def pruned_at(tier: Tier, day: date) -> datetime | None:
+    """From when on rows of the UTC `day` are deleted, if the tier stays as it is; None: never."""
+    kept = kept_for(tier)
+    return None if kept is None else midnight(day + timedelta(days=1)) + kept

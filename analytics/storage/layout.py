@@ -14,6 +14,10 @@ OWN_FOLDER: Final = ".cache"
 """Beside the folders of tenants, where segments are copies: locks, and unfinished files."""
 
 
+CHECKPOINTS: Final = "checkpoints"
+"""The folder of checkpoints in a bucket, beside those of tenants."""
+
+
 class UnsafePath(ValueError):
     """An id that must not become part of a path."""
 
@@ -34,3 +38,13 @@ def segment_path(root: Path, tenant_id: str, day: date, segment_id: str) -> Path
 def index_path(root: Path, tenant_id: str, day: date, segment_id: str) -> Path:
     """The index file beside a segment: `<segment id>.index`. Raises UnsafePath."""
     return segment_path(root, tenant_id, day, segment_id).with_suffix(".index")
+
+
+def checkpoint_key(tenant_id: str, generation: int, size: int) -> str:
+    """`checkpoints/tenant=<tenant id>/<generation>-<size>.txt`: keys of a tenant sort by both.
+
+    Raises UnsafePath.
+    """
+    if not _TENANT.fullmatch(tenant_id):
+        raise UnsafePath("tenant ids are made by this service")
+    return f"{CHECKPOINTS}/tenant={tenant_id}/{generation:04}-{size:020}.txt"

@@ -6,14 +6,18 @@ under a name that no other has, and is never changed; only an index, which is de
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from analytics.model.errors import StoreFault
 from analytics.storage.audit_files import TABLE_LOG, is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
-from analytics.storage.import_claims import ImportClaim, ImportClaims
+from analytics.storage.import_claims import OWN, ImportClaim, ImportClaims
+from analytics.storage.layout import CHECKPOINTS
 from analytics.storage.object_fetcher import FETCHES_MAX, ObjectFetcher, check_content
+from analytics.storage.object_lock import ObjectLocks, RequestRefused
 from analytics.storage.objects import ObjectEntry, Objects
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import (
@@ -35,14 +39,37 @@ from analytics.storage.verified_files import (
     verify_file,
 )
 
+_OTHERS = (f"{OWN}/", f"{CHECKPOINTS}/")
+"""What the keys of our objects begin with that are no files of segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLock:
+    """The lock on the object of a segment: its end, None for none; and a change of its legal hold.
+
+    `is_held` is None if that stays as it is.
+    """
+
+    segment: Segment
+    until: datetime | None
+    is_held: bool | None = None
+
 
 class S3Segments:
     """See SegmentStore. `objects` are the segments, `cache` has copies of them."""
 
     is_local = False
 
-    def __init__(self, objects: Objects, cache: CacheFolder, observer: CacheObserver) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        cache: CacheFolder,
+        observer: CacheObserver,
+        locks: ObjectLocks | None = None,
+    ) -> None:
+        """With `locks` objects can be locked, in a bucket that was created for it."""
         self.root = cache.root
+        self.locks = locks
         self._objects = objects
         self._cache = cache
         self._fetcher = ObjectFetcher(objects, cache, observer)
@@ -213,13 +240,64 @@ class S3Segments:
             self._cache.remove(path)
             path.unlink(missing_ok=True)
 
+    def set_locks(
+        self, wanted: Sequence[SegmentLock], now: datetime
+    ) -> list[SegmentLock | StoreFault]:
+        """Lock the objects of segments as `wanted`, several at a time; what then is, or why not.
+
+        A lock that ends later is left as it is, and none is begun that would have ended by `now`.
+        """
+        locks = self.locks
+        if locks is None:
+            return []
+
+        def set_lock(lock: SegmentLock) -> SegmentLock | StoreFault:
+            key = self._key(lock.segment.path(self.root))
+            try:
+                return _set_lock(locks, key, lock, now)
+            except StoreFault as fault:
+                return fault
+
+        return list(self._fetcher.map(set_lock, wanted))
+
+    def remove_versions(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Remove all versions of the files of `segments`, which were locked; returns those left.
+
+        Their locks may have been extended since, or the store's clock may be behind.
+        """
+        locks = self.locks
+        if locks is None:
+            return []
+
+        def is_left(segment: Segment) -> bool:
+            path = self._key(segment.path(self.root).with_suffix(""))
+            try:
+                for key, version in locks.versions(f"{path}."):
+                    locks.remove(key, version)
+            except RequestRefused:
+                return True
+            return False
+
+        left = self._fetcher.map(is_left, segments)
+        return [segment for segment, is_kept in zip(segments, left, strict=True) if is_kept]
+
+    def put_locked(self, key: str, content: bytes, until: datetime) -> bool:
+        """Store a small new object, locked until then where objects are; False if there is one."""
+        if self.locks is None:
+            return self._objects.create_small(key, content)
+        return self.locks.create(key, content, until) is not None
+
+    def list_keys(self, folder: str, after: str | None = None) -> Iterator[str]:
+        """The keys below `folder` (without its slash) that sort after `after`, in order."""
+        return (entry.key for entry in self._objects.entries(folder, after))
+
     def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
         """See SegmentStore."""
         folder = f"tenant={tenant_id}" if tenant_id else ""
         return [
             StoredFile(self.root / entry.key, entry.size, entry.written_s)
             for entry in self._objects.entries(folder)
-            if not entry.key.startswith("_countersign/") and f"{TABLE_LOG}/" not in entry.key
+            if not entry.key.startswith(_OTHERS) and f"{TABLE_LOG}/" not in entry.key
         ]
 
     def is_there(self, path: Path) -> bool:
@@ -334,3 +412,12 @@ def _has_size(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except FileNotFoundError:
         return False
+
+
+def _set_lock(locks: ObjectLocks, key: str, lock: SegmentLock, now: datetime) -> SegmentLock:
+    until = lock.until
+    if until is not None and until > now:
+        until = locks.extend(key, until)
+    if lock.is_held is not None:
+        locks.hold(key, is_held=lock.is_held)
+    return replace(lock, until=until)

@@ -47,6 +47,7 @@ def maintenance(services: Services) -> Maintenance:
         services.indexer,
         services.pruner,
         services.publisher,
+        services.locker,
         services.garbage_collector,
     )
     return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)

@@ -28,6 +28,7 @@ from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
 from service.audit.scrubber import Scrubber
 from service.audit.sealer import Sealer
+from service.audit.segment_locks import SegmentLocker
 from service.audit.services import AuditServices
 from service.audit.sql_runs import SqlRunner
 from service.audit.worker_process import WorkerProcess
@@ -121,6 +122,7 @@ class _SegmentJobs:
     indexer: Indexer
     pruner: Pruner
     publisher: Publisher
+    locker: SegmentLocker
     garbage_collector: GarbageCollector
     scrubber: Scrubber
 
@@ -356,6 +358,7 @@ def _segment_jobs(
         indexer=Indexer(store, lake, lease),
         pruner=Pruner(settings, store, lease, checkpointer, clock_guard, metrics),
         publisher=publisher,
+        locker=SegmentLocker(*job, metrics),
         garbage_collector=GarbageCollector(*job, publisher),
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
     )

@@ -12,6 +12,7 @@ from service.audit.leased_job import LeasedJob
 from service.store.catalog import delete_segments, list_retired, list_segment_ids
 from service.store.idempotency import delete_expired_answers
 from service.store.lease import SEAL, revoke
+from service.store.segment_locks import list_locked_ids
 
 
 class OpenTables(Protocol):
@@ -84,25 +85,30 @@ class GarbageCollector(LeasedJob):
     async def unlink_retired(self) -> int:
         """Remove the files of segments retired before the grace period; returns how many.
 
-        The file is removed before its line: a crash in between leaves a line without a file, which
-        the next sweep finds. In the other order it would leave a file without a line.
+        Those that are locked are kept, with their line, until the lock ends. A file is removed
+        before its line: a crash in between leaves a line without a file, which the next sweep
+        finds. In the other order it would leave a file without a line.
         """
         before = await self._retired_before()
         async with self._store.read() as session:
-            if not await list_retired(session, before):
+            if not await list_retired(session, before, self._clock()):
                 return 0
         async with self._lease.hold() as lease:
             # Again under the lease, without which no table is published and no segment retired.
             before = await self._retired_before()
             async with self._store.read() as session:
-                retired = await list_retired(session, before)
+                retired = await list_retired(session, before, self._clock())
+                locked = await list_locked_ids(session, retired)
             retired = await self._open_tables.released(retired, self._clock())
             if not retired:
                 return 0
-            await self._lake.remove_segments(retired)
+            kept = await self._lake.remove_segments(retired, locked)
+            retired = [segment for segment in retired if segment not in kept]
             async with lease.write() as work:
                 unlinked = await delete_segments(work.session, retired)
         _log.info("segments_unlinked", segments=unlinked)
+        if kept:
+            _log.warning("segments_still_locked", segments=len(kept))
         return unlinked
 
     async def _retired_before(self) -> datetime:

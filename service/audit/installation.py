@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.errors import StoreFault
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.cache_folder import CacheFolder, CacheObserver
+from analytics.storage.object_lock import LockMode, NoObjectLock, ObjectLocks
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
 from analytics.storage.s3_segments import S3Segments
@@ -41,7 +42,26 @@ def open_s3(settings: Settings, observer: CacheObserver) -> S3Segments:
     cache = CacheFolder(
         settings.audit_dir, settings.segment_cache_mb * 2**20, settings.segments_wait_s, observer
     )
-    return S3Segments(open_objects(settings), cache, observer)
+    return S3Segments(open_objects(settings), cache, observer, open_locks(settings))
+
+
+def open_locks(settings: Settings) -> ObjectLocks | None:
+    """The locks of objects in that bucket; None where COUNTERSIGN_OBJECT_LOCK is off.
+
+    Raises InvalidSetting without the package for it.
+    """
+    if settings.object_lock == "off":
+        return None
+    if find_spec("botocore") is None:
+        raise InvalidSetting(
+            f"COUNTERSIGN_OBJECT_LOCK needs the extra `s3`: {how_to_install('s3')}"
+        )
+    return ObjectLocks(
+        parse_place(settings.segments_url),
+        settings.segments_endpoint,
+        settings.segments_wait_s,
+        LockMode(settings.object_lock),
+    )
 
 
 def open_objects(settings: Settings) -> Objects:
@@ -69,6 +89,10 @@ _log = structlog.get_logger(__name__)
 PREFIX_OF_ANOTHER: Final = Conflict.of(
     "{value}: set COUNTERSIGN_SEGMENTS_URL to a prefix of its own; if this installation"
     " replaces the other one, stop that one and run `countersign audit take-over`"
+)
+
+NO_OBJECT_LOCK: Final = Conflict.of(
+    "{value}: create another bucket with object lock, or leave COUNTERSIGN_OBJECT_LOCK off"
 )
 
 
@@ -125,15 +149,21 @@ def prefix_guard(settings: Settings, store: Store) -> PrefixGuard | None:
 async def keep_prefix(settings: Settings, store: Store) -> None:
     """Confirm, before anything runs, that the prefix of `settings` is this installation's.
 
+    And that the bucket has object lock, where it is to be used.
+
     A bucket that cannot be reached does not keep a service from starting: before anything is
-    written to it or removed, this is made up for. Raises PREFIX_OF_ANOTHER.
+    written to it or removed, this is made up for. Raises PREFIX_OF_ANOTHER, NO_OBJECT_LOCK.
     """
-    guard = prefix_guard(settings, store)
+    guard, locks = prefix_guard(settings, store), open_locks(settings)
     if guard is None:
         return
     try:
         with prefix_refusals():
             await guard.confirm(_run_here)
+        if locks is not None:
+            locks.check_enabled()
+    except NoObjectLock as error:
+        raise NO_OBJECT_LOCK(value=str(error)) from error
     except StoreFault as error:
         _log.warning("prefix_not_confirmed", reason=str(error))
 

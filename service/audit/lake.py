@@ -1,6 +1,6 @@
 """Stores, changes and checks the files of the audit lake for the event loop, in threads."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import date, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from analytics.storage.integrity import (
 )
 from analytics.storage.journal_batches import JournalBatch, JournalPart, decode_batches
 from analytics.storage.reindex import reindex
+from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
 from analytics.storage.segment_writer import NewSegment
@@ -140,10 +141,19 @@ class Lake:
 
         await _write(restore)
 
-    async def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """See `SegmentStore.delete`."""
+    async def remove_segments(
+        self, segments: Sequence[Segment], locked: Collection[str] = ()
+    ) -> list[Segment]:
+        """See `SegmentStore.delete`; of those that were `locked` (ids) no version is left, either.
+
+        Returns those of which the bucket still keeps one, see `S3Segments.remove_versions`.
+        """
         await self.confirm_prefix()
         await in_thread(self.segments.delete, segments)
+        if not locked or not isinstance(self.segments, S3Segments):
+            return []
+        versions = [segment for segment in segments if segment.segment_id in locked]
+        return await in_thread(self.segments.remove_versions, versions)
 
     @asynccontextmanager
     async def local(self, segment: Segment) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from service.audit.garbage_collector import GarbageCollector, OpenTables
 from service.audit.indexer import Indexer
 from service.audit.pruner import Pruner
 from service.audit.refusals import ClockNotTrusted
+from service.audit.segment_locks import SegmentLocker
 from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.settings import Settings
@@ -52,6 +53,7 @@ def maintenance_jobs(
     indexer: Indexer,
     pruner: Pruner,
     open_tables: OpenTables,
+    locker: SegmentLocker,
     garbage_collector: GarbageCollector,
 ) -> list[BackgroundJob]:
     """The jobs of one process, in the order in which a round runs them."""
@@ -65,6 +67,7 @@ def maintenance_jobs(
         BackgroundJob("prune", settings.prune_interval_s, pruner.prune_in_background),
         BackgroundJob("publish_lake", settings.lake_publish_interval_s, open_tables.publish_due),
         BackgroundJob("expire_lake", EXPIRE_INTERVAL_S, open_tables.expire_due),
+        BackgroundJob("lock_segments", settings.sweep_interval_s, locker.lock_due),
         BackgroundJob(
             "unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired
         ),

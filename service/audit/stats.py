@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, cast, func, select, true
+from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -86,6 +86,10 @@ async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageSta
     }
     is_live = SegmentEntry.retired_at.is_(None)
     is_retired = SegmentEntry.retired_at.is_not(None)
+    is_lock_kept = or_(
+        SegmentEntry.locked_until > SegmentEntry.retired_at,
+        and_(is_retired, SegmentEntry.lock_held_at.is_not(None)),
+    )
     segments = select(
         SegmentEntry.tenant_id,
         func.count().filter(is_live).label("segments"),
@@ -95,6 +99,11 @@ async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageSta
         func.count().filter(is_live, SegmentEntry.damage.is_not(None)).label("damaged_segments"),
         func.count().filter(is_retired).label("retired_segments"),
         _sum(SegmentEntry.size, is_retired).label("retired_bytes"),
+        func.count()
+        .filter(is_live, SegmentEntry.locked_until.is_not(None))
+        .label("locked_segments"),
+        func.count().filter(is_lock_kept).label("lock_kept_segments"),
+        _sum(SegmentEntry.size, is_lock_kept).label("lock_kept_bytes"),
     ).group_by(SegmentEntry.tenant_id)
     journal = select(
         JournalEntry.tenant_id,
@@ -131,6 +140,9 @@ def _line(stored: StorageStats, oldest_at: datetime | None) -> dict[str, Any]:
         "oldest_at": optional_us(oldest_at),
         "retired_segments": stored.retired_segments,
         "retired_bytes": stored.retired_bytes,
+        "locked_segments": stored.locked_segments,
+        "lock_kept_segments": stored.lock_kept_segments,
+        "lock_kept_bytes": stored.lock_kept_bytes,
     }
 
 

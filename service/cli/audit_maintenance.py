@@ -15,6 +15,7 @@ from service.cli.audit import audit
 from service.cli.blocklist import feed_lines
 from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
+from service.cli.object_locks import probe_data, probe_line
 from service.cli.output import CommandResult, Table
 from service.cli.progress import row_progress
 from service.core.exit_codes import ExitCode
@@ -97,9 +98,10 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> CommandRes
 async def audit_stats(context: CommandContext) -> CommandResult:
     """Show what is stored for each organisation and in total, and how old the blocklist is.
 
-    Also which segments were damaged when they were last verified, and how many were verified; and
-    why pruning is refused, if it is.
+    Also which segments were damaged when they were last verified, and how many were verified; why
+    pruning is refused, if it is; and what the last probe of object locks found.
     """
+    from service.audit.segment_locks import load_probe
     from service.audit.stats import list_stats, verification_data
     from service.packages.policy.blocklist_api import FeedEntry
 
@@ -110,6 +112,7 @@ async def audit_stats(context: CommandContext) -> CommandResult:
         stats = await list_stats(session, services.lake)
         feeds = await load_feed_states(session)
         verification = await verification_data(session, verified_since)
+        probed = await load_probe(session)
     refusal = await services.clock_guard.refusal()
     refused = None if refusal is None else {"reason": refusal.reason, "text": refusal.text}
     blocklist = [msgspec.to_builtins(FeedEntry.of(state, *age)) for state in feeds]
@@ -122,12 +125,14 @@ async def audit_stats(context: CommandContext) -> CommandResult:
             "verification": verification,
             "prune_refused": refused,
             "blocklist": blocklist,
+            "object_lock": None if probed is None else probe_data(probed),
         },
         [
             *stats["faults"],
             *_verification_lines(verification),
             *([] if refusal is None else [f"Pruning is refused: {refusal.text}."]),
             *feed_lines(blocklist),
+            *([] if probed is None else [probe_line(probed)]),
         ],
         Table("Audit log", ["org", *total], cells, total=last),
     )

@@ -397,6 +397,9 @@ _STORED: Final = {
     "damaged_batches": "Journal batches that were damaged when last verified.",
     "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
     "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
+    "locked_segments": "Segments whose objects were locked.",
+    "lock_kept_segments": "Retired segments that an object lock or a legal hold keeps.",
+    "lock_kept_bytes": "Bytes of retired segments that an object lock or a legal hold keeps.",
 }
 """Fields of StorageStats, each a gauge of all organisations together and one of each."""
 

@@ -124,6 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     segments_endpoint: str = ""
     segments_wait_s: Seconds = 10.0
     segment_cache_mb: PositiveInt = 10_240
+    object_lock: Literal["off", "governance", "compliance"] = "off"
     query_max_s: Seconds = 30.0
     query_wait_max_s: Seconds = 30.0
     long_queries_per_org_max: PositiveInt = 1
@@ -341,6 +342,8 @@ def _check_segments(settings: Settings, environment: Mapping[str, str]) -> None:
         raise InvalidSetting(
             f"{PREFIX}SEGMENTS_ENDPOINT must be http:// or https://, a host, and no path"
         )
+    if settings.object_lock != "off" and not settings.segments_url:
+        raise InvalidSetting(f"{PREFIX}OBJECT_LOCK is for {PREFIX}SEGMENTS_URL: set both")
     _check_endpoints(settings, environment)
 
 

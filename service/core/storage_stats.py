@@ -10,8 +10,9 @@ class StorageStats:
     """Storage of one organisation, or the total of several.
 
     `days` counts days with rows, sealed or not; a total adds up each organisation's days. Retired
-    segments were merged or pruned; their files are kept until no reader can use them. Damaged
-    segments and batches were so when last verified.
+    segments were merged or pruned; their files are kept until no reader can use them, and those
+    that were retired while an object lock or a legal hold was on them (lock kept) until these end.
+    Damaged segments and batches were so when last verified.
     """
 
     days: int = 0
@@ -21,6 +22,9 @@ class StorageStats:
     oldest_sealed_at: datetime | None = None
     retired_segments: int = 0
     retired_bytes: int = 0
+    locked_segments: int = 0
+    lock_kept_segments: int = 0
+    lock_kept_bytes: int = 0
     journal_rows: int = 0
     journal_batches: int = 0
     damaged_segments: int = 0

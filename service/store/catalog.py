@@ -266,10 +266,19 @@ async def set_index(session: AsyncSession, segment: Segment) -> None:
     )
 
 
-async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
-    """Segments retired before `before`."""
-    # Not `<=`: a table that was published at that instant may name them, see `LakeState.is_fenced`.
-    return await _list(session, _SEGMENTS.where(SegmentEntry.retired_at < before))
+async def list_retired(session: AsyncSession, before: datetime, now: datetime) -> list[Segment]:
+    """Segments retired before `before` whose files no lock keeps any more."""
+    is_unlocked = or_(SegmentEntry.locked_until.is_(None), SegmentEntry.locked_until <= now)
+    return await _list(
+        session,
+        _SEGMENTS.where(
+            # Not `<=`: a table that was published at that instant may name them, see
+            # `LakeState.is_fenced`.
+            SegmentEntry.retired_at < before,
+            is_unlocked,
+            SegmentEntry.lock_held_at.is_(None),
+        ),
+    )
 
 
 async def delete_segments(session: AsyncSession, segments: Iterable[Segment]) -> int:

@@ -145,6 +145,9 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ),
     ("docs/recipes/investigate-a-bad-package.md", "countersign audit query --follow "): _CTRL_C,
     ("docs/command-line.md", "countersign audit query --follow "): _CTRL_C,
+    ("docs/operations.md", "aws s3api create-bucket"): (
+        "needs AWS's command; tests/processes/test_cli_s3.py runs the probe"
+    ),
     ("docs/run-book.md", "countersign backup --by-version"): _S3,
     ("docs/run-book.md", "createdb --owner=countersign restored"): _POSTGRESQL,
 }

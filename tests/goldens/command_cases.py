@@ -261,6 +261,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {"serve": "it runs until it is stopped"}
 NEVER_DONE: Final[Mapping[str, str]] = {
     "artifact accept": "no registry has changed a file",
     "audit give-up": "no segment is damaged",
+    "audit lock-probe": "it needs S3",
     "audit upload": "it needs S3",
     "ci exec": "it needs a token of a CI provider",
     "migrate": "it needs PostgreSQL",

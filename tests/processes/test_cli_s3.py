@@ -9,7 +9,7 @@ from tests.budgets import only_full
 from tests.interpreters import start_module
 from tests.processes.command_line import invoke
 from tests.processes.homes import CLI, DEADLINE_S
-from tests.seaweedfs import versioned
+from tests.seaweedfs import locking, versioned
 from tests.store_proxy import Answer, Request, store_proxy
 
 
@@ -141,3 +141,37 @@ def test_a_backup_by_version_or_its_restore_that_is_killed_is_repeated(
     assert invoke(["restore", "--take-over", str(target)], lost).code == 0
     assert {key: place.content(key) for key in place.list_keys()} == contents
     assert invoke(["audit", "check"], lost).code == 0
+
+
+def test_a_probe_of_object_locks_says_what_was_possible(variables, bucket):
+    """Those of mode governance can be ended with the tests' credentials, an administrator's."""
+    given = variables("first") | {"COUNTERSIGN_SEGMENTS_URL": locking(bucket).url}
+    assert "COUNTERSIGN_OBJECT_LOCK is off" in invoke(["audit", "lock-probe"], given).refusal
+
+    given["COUNTERSIGN_OBJECT_LOCK"] = "compliance"
+    held = invoke(["audit", "lock-probe"], given)
+    assert held.code == 0
+    assert held.out.count("held: ") == 3
+    assert "Object lock (compliance), probed at " in invoke(["audit", "stats"], given).out
+
+    given["COUNTERSIGN_OBJECT_LOCK"] = "governance"
+    broken = invoke(["audit", "lock-probe"], given)
+    assert broken.code == 1
+    assert "BROKEN: delete the version with the right to bypass governance" in broken.out
+    found = invoke(["audit", "lock-probe", "--json"], given)
+    assert (found.code, found.json["is_held"]) == (1, False)
+    assert found.json["attempts"] == {"delete": True, "shorten": True, "bypass": False}
+    stats = invoke(["audit", "stats", "--json"], given).json["object_lock"]
+    assert stats == found.json
+    lines = invoke(["audit", "stats"], given).out
+    assert "Object lock (governance)" in lines
+    assert "BROKEN (bypass)" in lines
+
+
+def test_a_bucket_without_object_lock_is_refused_with_the_setting(variables):
+    given = variables("first") | {"COUNTERSIGN_OBJECT_LOCK": "compliance"}
+
+    refused = invoke(["init"], given)
+
+    assert refused.code == 1
+    assert "was created without object lock: create another bucket" in refused.refusal

@@ -34,6 +34,7 @@ from service.core.settings import Settings
 from service.core.threads import run_uncancellable
 from service.store.catalog import is_live, list_live_segments, retire_segments, set_index
 from service.store.lost_segments import add_loss
+from service.store.segment_locks import forget_locks
 from service.store.verification import list_damaged_ids, set_verified
 
 SourceKind = Literal["backup", "bucket", "copy"]
@@ -245,6 +246,8 @@ class SegmentRestore:
                     source=source.kind,
                 )
                 work.record(segment.tenant_id, restored, self._by)
+                # What is put back is another version of the object, and not locked.
+                await forget_locks(work.session, segment.segment_id)
             await lake.restore(segment, staged)
             if (await lake.verify(segment, no_wait))[1] is not None:
                 indexed = await lake.reindex(segment)

@@ -60,11 +60,13 @@ class IdempotencyKey(Base):
 class SegmentEntry(Base):
     """The catalog's line for one Parquet file. Retired files stay listed until unlinked.
 
-    Only `retired_at`, the index columns and those of verification ever change. `sha256` is the
-    digest of the file; null in lines older than the column. `index_size` and `index_sha256`
+    Only `retired_at` and the columns of indexes, verification and locks ever change. `sha256` is
+    the digest of the file; null in lines older than the column. `index_size` and `index_sha256`
     describe the index file, null until it is built, and `index_version` its format, null in lines
     older than that column. `verified_at` is when the stored file was last compared with `sha256`
-    (null: not since it was written), `damage` what was wrong then.
+    (null: not since it was written), `damage` what was wrong then. `locked_until` is the end of the
+    object lock on the file, null before there was one, and `lock_held_at` when a legal hold was
+    put on it in the bucket, null without one.
     """
 
     __tablename__ = "segments"
@@ -92,6 +94,8 @@ class SegmentEntry(Base):
     retired_at: Mapped[datetime | None]
     verified_at: Mapped[datetime | None]
     damage: Mapped[str | None]
+    locked_until: Mapped[datetime | None]
+    lock_held_at: Mapped[datetime | None]
 
 
 class LostSegment(Base):

@@ -26,6 +26,9 @@ NOTHING = {
     "oldest_at": None,
     "retired_segments": 0,
     "retired_bytes": 0,
+    "locked_segments": 0,
+    "lock_kept_segments": 0,
+    "lock_kept_bytes": 0,
 }
 
 

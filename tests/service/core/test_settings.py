@@ -160,6 +160,7 @@ def test_metrics_that_are_open_have_no_token() -> None:
         ("SEGMENTS_URL", {"segments_url": "https://lake/prod"}),
         ("SEGMENTS_URL", {"segments_url": "s3://key:hidden@lake/prod"}),
         ("SEGMENTS_ENDPOINT", {"segments_endpoint": "http://127.0.0.1:8333"}),
+        ("OBJECT_LOCK", {"object_lock": "compliance"}),
         (
             "SEGMENTS_ENDPOINT",
             {"segments_url": "s3://lake/prod", "segments_endpoint": "http://key:hidden@host"},
