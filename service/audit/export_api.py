@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 from msgspec import UNSET, Meta
 from quart import Blueprint, Response, request, url_for
 
+from analytics.evidence.receipts import RECEIPT_SUFFIX
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileEncoding
@@ -22,6 +23,7 @@ from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us, optional_us
 from analytics.model.rows import VerdictSource
 from service.access.roles import Capability
+from service.audit.evidence.keys import find_key
 from service.audit.export_entries import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -31,7 +33,6 @@ from service.audit.export_entries import (
     state_of,
 )
 from service.audit.export_receipts import (
-    RECEIPT_SUFFIX,
     Bound,
     Filters,
     Floor,
@@ -173,7 +174,10 @@ async def show_export(call: Call[AuditServices], export_id: str) -> ExportedFile
 async def receipt(call: Call[AuditServices], export_id: str) -> Response:
     """The receipt of a finished export, to keep beside its file."""
     entry = await _ended(call, export_id)
-    made = receipt_of(entry, call.org, call.services.clock())
+    async with call.read() as session:
+        secret_key, key_id = call.services.settings.secret_key, entry.checkpoint_key_id
+        key = None if key_id is None else await find_key(session, secret_key, key_id)
+    made = receipt_of(entry, call.org, call.services.clock(), key)
     name = entry_file_name(call.org.slug, entry) + RECEIPT_SUFFIX
     return Response(
         receipt_text(made),

@@ -11,12 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.export.writers import Piece
 from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
+from service.audit.evidence.prover import note_of
+from service.audit.evidence.trees import last_checkpoint
 from service.audit.refusals import EXPORT_NOT_FOUND
 from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.batching import execute_many
 from service.store.store import Store, UnitOfWork
-from service.store.tables import ExportEntry
+from service.store.tables import EvidenceTree, ExportEntry
 from service.store.tables.base import Instant
 from service.web.paging import ListCursors, newest_page
 
@@ -81,6 +83,7 @@ async def end_export(
             is_complete=is_complete,
             progress_at=work.now,
             ended_at=work.now,
+            **(await _last_checkpoint(work.session, tenant_id) if is_complete else {}),
         )
     )
     finished = AuditExportFinished(
@@ -91,6 +94,15 @@ async def end_export(
         sha256=sha256,
     )
     work.record(tenant_id, finished, by)
+
+
+async def _last_checkpoint(session: AsyncSession, tenant_id: str) -> dict[str, str]:
+    """The organisation's last checkpoint, as columns of an export that ends; none without one."""
+    tree = await session.get(EvidenceTree, tenant_id)
+    signed = await last_checkpoint(session, tenant_id)
+    if tree is None or signed is None or tree.suspended or tree.generation != signed.generation:
+        return {}
+    return {"checkpoint": note_of(tree.origin, signed), "checkpoint_key_id": signed.key_id}
 
 
 _NOTE_PROGRESS: Final = (

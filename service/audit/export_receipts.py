@@ -1,6 +1,5 @@
 """The receipt of an export: what is in it, and whether a file is the one that it is of."""
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -9,10 +8,13 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta
 
+from analytics.evidence.notes import Checkpoint, Note
+from analytics.evidence.receipts import DIGEST, RECEIPT_BYTES_MAX, digest_of, signed_text
 from analytics.export.compression import Compression
 from analytics.export.file_check import FileFacts, examine
 from analytics.export.formats import ExportFormat
 from analytics.model.instants import format_us, optional_us
+from service.audit.evidence.keys import SigningKey
 from service.audit.export_entries import ExportState, state_of
 from service.audit.refusals import EXPORT_NOT_FINISHED
 from service.core.errors import Invalid
@@ -22,10 +24,6 @@ from service.web.models import SHA256_PATTERN, Answer, NonNegative, Omittable, T
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""
 
-DIGEST: Final = "digest"
-"""The field that tells a damaged receipt."""
-
-RECEIPT_SUFFIX: Final = ".receipt.json"
 _SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
 
 Filters = Annotated[
@@ -42,8 +40,6 @@ Watermark = Annotated[
     int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
 ]
 Sha256 = Annotated[str, Meta(pattern=SHA256_PATTERN)]
-
-RECEIPT_BYTES_MAX: Final = 1024 * 1024
 
 
 class Receipt(Answer):
@@ -70,6 +66,21 @@ class Receipt(Answer):
     bytes: NonNegative
     sha256: Sha256
     version: Annotated[str, Meta(description="The version of the service.")]
+    checkpoint: Omittable[
+        Annotated[
+            str,
+            Meta(description="The log's last checkpoint when the export ended, a signed note."),
+        ]
+    ] = UNSET
+    signature: Omittable[
+        Annotated[
+            str,
+            Meta(
+                description="The line of a note that signs this receipt without `signature` and"
+                " `digest`, by the key of the checkpoint: see `docs/evidence.md`."
+            ),
+        ]
+    ] = UNSET
     digest: Omittable[
         Annotated[
             Sha256,
@@ -81,8 +92,13 @@ class Receipt(Answer):
     ] = UNSET
 
 
-def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
-    """The receipt of `entry`, an export of `org`. Raises EXPORT_NOT_FINISHED."""
+def receipt_of(
+    entry: ExportEntry, org: Organisation, now: datetime, key: SigningKey | None = None
+) -> Receipt:
+    """The receipt of `entry`, an export of `org`, signed by `key`: that of its checkpoint.
+
+    Raises EXPORT_NOT_FINISHED.
+    """
     state = state_of(entry, now)
     if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
         raise EXPORT_NOT_FINISHED(value=state)
@@ -95,17 +111,13 @@ def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
         finished_at=format_us(entry.ended_at),
         file_name=entry_file_name(org.slug, entry),
         sha256=entry.sha256,
+        checkpoint=entry.checkpoint or UNSET,
     )
-    return msgspec.structs.replace(receipt, digest=receipt_digest(msgspec.to_builtins(receipt)))
-
-
-def receipt_digest(fields: dict[str, Any]) -> str:
-    """The digest of a receipt with these fields; a digest among them does not count.
-
-    Of all fields that there are, so that a later version may add some.
-    """
-    counted = {name: value for name, value in fields.items() if name != DIGEST}
-    return hashlib.sha256(msgspec.json.encode(counted)).hexdigest()
+    if key is not None and entry.checkpoint is not None:
+        origin = Checkpoint.parse(Note.parse(entry.checkpoint).text).origin
+        line = key.line(origin, signed_text(msgspec.to_builtins(receipt)))
+        receipt = msgspec.structs.replace(receipt, signature=line)
+    return msgspec.structs.replace(receipt, digest=digest_of(msgspec.to_builtins(receipt)))
 
 
 def receipt_text(receipt: Receipt) -> bytes:
@@ -169,7 +181,7 @@ def read_receipt(path: Path) -> Receipt:
             f"{path} has a receipt of version {receipt.receipt}; this service reads version"
             f" {RECEIPT_VERSION}: use a newer countersign"
         )
-    if receipt.digest not in {UNSET, receipt_digest(fields)}:
+    if receipt.digest not in {UNSET, digest_of(fields, DIGEST)}:
         raise Invalid(f"{path} is damaged: its digest is another one. Get the receipt again")
     return receipt
 

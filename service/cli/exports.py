@@ -8,9 +8,9 @@ from typing import Final
 import click
 import msgspec
 
+from analytics.evidence.receipts import RECEIPT_SUFFIX
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.export_receipts import (
-    RECEIPT_SUFFIX,
     Receipt,
     compare_file,
     read_receipt,

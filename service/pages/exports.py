@@ -10,6 +10,7 @@ from msgspec import Struct
 from quart import Blueprint, redirect, url_for
 from quart.typing import ResponseReturnValue
 
+from analytics.evidence.receipts import RECEIPT_SUFFIX
 from analytics.export.csv_json import GUARDED
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, parse_query
 from service.access.roles import Capability
@@ -21,7 +22,7 @@ from service.audit.export_entries import (
     list_exports,
     state_of,
 )
-from service.audit.export_receipts import RECEIPT_SUFFIX, entry_file_name
+from service.audit.export_receipts import entry_file_name
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog, open_log
 from service.pages.display_names import NamedActor, Names, active_chips, find_names, named_by

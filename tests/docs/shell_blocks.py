@@ -137,6 +137,9 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("docs/evidence.md", "countersign evidence verify "): (
         "an auditor has these files; tests/processes/test_cli_evidence.py verifies such"
     ),
+    ("docs/recipes/hand-a-year-to-an-auditor.md", "countersign evidence verify "): (
+        "needs the operator's key; tests/service/audit/evidence/test_signed_receipts.py has it"
+    ),
     ("docs/evidence.md", "openssl ts "): (
         "an authority answers in between; tests/evidence/test_timestamps.py is one"
     ),

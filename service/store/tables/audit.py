@@ -137,7 +137,8 @@ class ExportEntry(Base):
     the bounds that applied, the retention floor included (null: none). `rows` were counted before
     the first byte, no row after seq `watermark` among them. `sent_rows` and `sent_bytes` are
     updated every few seconds, at `progress_at`, until `ended_at`; `is_complete` and `sha256`, the
-    digest of the file, come with the end.
+    digest of the file, come with the end; so do the last `checkpoint` (a signed note) and the id of
+    the key that signed it, if the organisation has one.
     """
 
     __tablename__ = "exports"
@@ -166,6 +167,8 @@ class ExportEntry(Base):
     ended_at: Mapped[datetime | None]
     is_complete: Mapped[bool | None]
     sha256: Mapped[str | None]
+    checkpoint: Mapped[str | None]
+    checkpoint_key_id: Mapped[str | None]
 
 
 Index(
