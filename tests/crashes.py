@@ -327,6 +327,7 @@ async def copy_database(_: Order, on_step: OnStep) -> None:
 WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
+    "sign": lambda services: services.checkpointer.sign_due(),
     "unlink": lambda services: services.garbage_collector.unlink_retired(),
     "publish": publish,
     "upload": lambda services: upload_segments(services.store, services.lake, lambda *_: None),

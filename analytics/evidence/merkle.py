@@ -6,7 +6,7 @@ subtrees of 256^L leaves. Level 0, the leaves' own hashes, is not stored.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 HASH_BYTES: Final = 32
@@ -172,6 +172,33 @@ def grow(tails: Sequence[bytes], leaves: bytes) -> Growth:
         joined = before + b"".join(added)
         complete = joined[: len(joined) - len(joined) % size]
     return Growth(levels, left)
+
+
+@dataclass(slots=True)
+class CompactRange:
+    """A tree that grows from the left, as the perfect subtrees that it consists of."""
+
+    size: int = 0
+    nodes: list[tuple[int, bytes]] = field(default_factory=list)
+    """Their heights and roots, the highest first."""
+
+    def add(self, root: bytes, height: int = 0) -> None:
+        """Add a leaf, or a perfect subtree of that height; the size must be a multiple of its."""
+        self.size += 1 << height
+        while self.nodes and self.nodes[-1][0] == height:
+            root = node_hash(self.nodes.pop()[1], root)
+            height += 1
+        self.nodes.append((height, root))
+
+    @property
+    def root(self) -> bytes:
+        """Its root."""
+        if not self.nodes:
+            return EMPTY_ROOT
+        *others, (_, root) = self.nodes
+        for _, left in reversed(others):
+            root = node_hash(left, root)
+        return root
 
 
 def verify_inclusion(

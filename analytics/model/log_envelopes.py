@@ -116,3 +116,61 @@ class AuditSegmentLost(Envelope, frozen=True, kw_only=True):
     first_seq: Count
     last_seq: Count
     damage: str
+
+
+class EvidenceKeyRotated(Envelope, frozen=True, kw_only=True):
+    """Another key signs checkpoints from now on: their base64 public keys."""
+
+    event = Event("evidence_key_rotated")
+    label = "Signing key rotated"
+    icon = "key"
+    former_key: str | None
+    key: str
+
+
+class EvidenceResumed(Envelope, frozen=True, kw_only=True):
+    """The operator let checkpoints be signed again after a restore.
+
+    `rollback_accepted` says that rows after `size` may have been signed and are lost: the log goes
+    on under another name. Otherwise a checkpoint that was kept elsewhere, of `held_size`, agrees.
+    """
+
+    event = Event("evidence_resumed")
+    label = "Checkpoints resumed"
+    reason: str
+    size: Count
+    held_size: Count | None
+    rollback_accepted: bool
+    origin: str
+
+
+class EvidenceDiffers(Envelope, frozen=True, kw_only=True):
+    """Rows, or the tree of their hashes, are not as they were signed: the first differences."""
+
+    event = Event("evidence_differs")
+    label = "Log differs from its checkpoints"
+    icon = "alert"
+    differences: list[str]
+    count: Count
+    checkpoint_size: Count
+
+
+class WitnessAdded(Envelope, frozen=True, kw_only=True):
+    """A witness is asked to cosign checkpoints."""
+
+    event = Event("evidence_witness_added")
+    label = "Witness added"
+    icon = "key"
+    name: str
+    key: str
+    url: str
+
+
+class WitnessRemoved(Envelope, frozen=True, kw_only=True):
+    """A witness is asked no longer."""
+
+    event = Event("evidence_witness_removed")
+    label = "Witness removed"
+    icon = "key"
+    name: str
+    key: str

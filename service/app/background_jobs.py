@@ -59,7 +59,10 @@ def signing(services: Services) -> Maintenance:
     jobs = [
         BackgroundJob(
             "sign_checkpoints", settings.checkpoint_interval_s, services.checkpointer.sign_due
-        )
+        ),
+        BackgroundJob(
+            "cosign_checkpoints", settings.checkpoint_interval_s, services.cosigner.cosign_due
+        ),
     ]
     return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
 
@@ -143,6 +146,9 @@ def scrubbing(services: Services) -> Maintenance:
         BackgroundJob("scrub", services.settings.sweep_interval_s, services.scrubber.scrub_due),
         BackgroundJob(
             "scrub_copies", services.settings.sweep_interval_s, services.scrubber.scrub_copies
+        ),
+        BackgroundJob(
+            "compare_evidence", services.settings.sweep_interval_s, services.monitor.compare_due
         ),
     ]
     interval_s = services.settings.seal_interval_s

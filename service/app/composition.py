@@ -16,6 +16,8 @@ from service.app.system import Scrapes, SystemServices
 from service.audit.clock_guard import ClockGuard
 from service.audit.compactor import Compactor
 from service.audit.evidence.checkpoints import Checkpointer
+from service.audit.evidence.monitor import Monitor
+from service.audit.evidence.witnesses import Cosigner
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
@@ -117,6 +119,8 @@ class _SegmentJobs:
     clock_guard: ClockGuard
     sealer: Sealer
     checkpointer: Checkpointer
+    monitor: Monitor
+    cosigner: Cosigner
     importer: Importer
     compactor: Compactor
     indexer: Indexer
@@ -336,7 +340,12 @@ def _trust(
 
 
 def _segment_jobs(
-    settings: Settings, store: Store, lake: Lake, clock: Clock, metrics: Metrics
+    settings: Settings,
+    store: Store,
+    lake: Lake,
+    clock: Clock,
+    metrics: Metrics,
+    transport: httpx2.AsyncBaseTransport | None,
 ) -> _SegmentJobs:
     lease_time = timedelta(seconds=settings.lease_s)
     lease = LeaseKeeper(store, settings.data_dir, lease_time)
@@ -353,6 +362,9 @@ def _segment_jobs(
         clock_guard=clock_guard,
         sealer=Sealer(settings, store, lake, seal_lease, clock),
         checkpointer=checkpointer,
+        monitor=Monitor(settings, store, lake, scrub_lease, clock),
+        # Also where nothing else is asked of the network: what signs asks the witnesses.
+        cosigner=Cosigner(store, lake, clock, transport),
         importer=Importer(*job),
         compactor=compactor,
         indexer=Indexer(store, lake, lease),
@@ -395,7 +407,7 @@ def build_services(
     offline = None if is_serving else NO_NETWORK
     http = outgoing_client(offline or transport)
     trust = _trust(settings, store, clock, http, metrics)
-    jobs = _segment_jobs(settings, store, lake, clock, metrics)
+    jobs = _segment_jobs(settings, store, lake, clock, metrics, transport)
     group_commit = GroupCommit(store)
     worker = WorkerProcess(lake, settings.ingest_processes)
     installs = _installs(

@@ -44,7 +44,7 @@ def audit() -> None:
     """The audit log: every install, block, admin change and sign-in."""
 
 
-def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what it decorates
+def with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what it decorates
     """Give a command the API's filters and order as options."""
     options = [
         click.option(
@@ -108,7 +108,7 @@ _NOT_LOOKED_UP: Final = frozenset({"limit", "cursor", "order"})
 
 @api_command(audit, "query")
 @_SEARCH
-@_with_filters
+@with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows on a page; default 100.")
 @click.option(
     "--cursor", help="The cursor below the page before; filters and order must be the same."
@@ -194,7 +194,7 @@ def _next_page(page: dict[str, Any], parameters: RowParameters) -> list[str]:
 
 @api_command(audit, "list")
 @_SEARCH
-@_with_filters
+@with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows at most; default 100.")
 async def audit_list(
     client: Client,
@@ -230,7 +230,7 @@ async def audit_show(client: Client, slug: str, audit_id: str) -> CommandResult:
     type=click.Choice(_COMPRESSIONS),
     help="Compress the file; Parquet is compressed already.",
 )
-@_with_filters
+@with_filters
 @click.option(
     "--search", "q", help="A search, as `audit query` takes it: event-stream@3.3.6, a key's name."
 )

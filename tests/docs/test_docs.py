@@ -16,6 +16,7 @@ from service.app.background_jobs import (
     key_renewal,
     maintenance,
     scrubbing,
+    signing,
     suspicion,
     write_behind,
 )
@@ -214,7 +215,15 @@ def test_every_failure_of_a_token_is_documented() -> None:
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     """An alert needs the names of the jobs."""
     services = world.services
-    for loop in (maintenance, housekeeping, scrubbing, suspicion, write_behind, key_renewal):
+    for loop in (
+        maintenance,
+        signing,
+        housekeeping,
+        scrubbing,
+        suspicion,
+        write_behind,
+        key_renewal,
+    ):
         loop(services)
     exposed = services.metrics.exposition().decode()
     jobs = set(re.findall(r'maintenance_failures_total\{task="(\w+)"\}', exposed))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tests.evidence.logs import SomeWitness
 from tests.goldens.world import MEMBERS
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
@@ -157,6 +158,20 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "--org acme -- true",
     ),
     "demo": ("--no-serve",),
+    "evidence export": (
+        "--org acme --event oidc_binding_created -o {out}",
+        "--org acme --package nothing",
+        "--org acme --event nothing",
+    ),
+    "evidence key rotate": ("--yes", ""),
+    "evidence monitor": ("", "--org acme", "--checkpoint {unreadable}"),
+    "evidence resume": ("--yes", "--org acme --accept-rollback --yes"),
+    "evidence witness add": (
+        "{vkey} https://w2.example/",
+        "x https://w2.example/",
+        "{vkey} http://w2.example/",
+    ),
+    "evidence witness remove": ("witness.example/w1", "nothing"),
     "evidence verify": ("{feed}", "{unreadable} --key {unreadable}", "{unreadable}"),
     "explain": ("--org acme --claims {claims}", "--org acme --claims {unreadable}"),
     "lake drop": ("", "--format delta", "--format nothing"),
@@ -297,6 +312,7 @@ _CLAIMS: Final[Any] = {
     "event_name": "workflow_dispatch",
     "exp": 1893456000,
 }
+WITNESS: Final = str(SomeWitness("witness.example/w2").key)
 _ROW: Final[Any] = {
     "created_at": "2026-03-03T08:00:00Z",
     "event": "install_allowed",
@@ -347,6 +363,7 @@ def paths_in(folder: Path) -> dict[str, str]:
         "folder": str(folder),
         "out": str(folder / "out"),
         "saved": str(folder / "saved"),
+        "vkey": WITNESS,
     }
 
 

@@ -265,6 +265,7 @@ def found(folder: Path) -> Installation:
     CLOCK.advance()
     made.ids.update(_ids_of(made))
     made.ask("audit", "seal")
+    made.ask("evidence", "sign")
     CLOCK.advance()
     return made
 

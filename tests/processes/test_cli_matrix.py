@@ -19,6 +19,7 @@ from service.cli.client import PAGES_MAX, Client, org_path
 from service.cli.commands import CommandPlace
 from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import copy_data_dir
+from tests.evidence.logs import SomeWitness
 from tests.goldens.command_cases import NEVER_DONE, paths_in, words_of, write_files
 from tests.goldens.commands import cases_of, leaves
 from tests.goldens.world import MEMBERS
@@ -131,6 +132,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
     home.ask("policy", "set", *ACME, files["policy"], "--yes")
     exported = home.ask("audit", "export", *ACME, "--format", "csv", files["out"])
     row = home.ask("audit", "list", *ACME, "--limit", "1")["entries"][0]
+    home.ask("evidence", "sign")
+    home.ask("evidence", "witness", "add", str(SomeWitness("witness.example/w1").key), "https://w1")
     ids = {
         "member_id": member["id"],
         "project_id": project["id"],

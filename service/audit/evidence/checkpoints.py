@@ -90,6 +90,21 @@ class Checkpointer:
         faults.raise_first()
         return rows
 
+    async def count_unsigned(self) -> int:
+        """About how many rows `take_in` would take in."""
+        async with self._store.read() as session:
+            trees = {
+                tenant_id: await find_tree(session, tenant_id)
+                for tenant_id in await list_due(session)
+            }
+        total = 0
+        for tenant_id, tree in trees.items():
+            snapshot = await self._store.snapshot(tenant_id)
+            last = 0 if tree is None else tree.last_seq
+            total += sum(batch.rows for batch in snapshot.batches if batch.min_seq > last)
+            total += sum(each.rows for each in snapshot.segments if each.min_seq > last)
+        return total
+
     async def grow(
         self, lease: HeldLease, tenant_id: str, on_rows: OnRows = lambda rows: None
     ) -> int:
@@ -145,17 +160,17 @@ class Checkpointer:
             for day, key in keys.items():
                 work.session.add(EvidenceDayKey(tenant_id=after.tenant_id, day=day, key=key))
             await self._sign(work, after, extension.root)
-        _log.info("checkpoint_signed", origin=after.origin, size=after.size)
+        _log.info("checkpoint_signed", origin=after.name, size=after.size)
 
     async def _sign(self, work: UnitOfWork, state: TreeState, root: bytes) -> None:
-        text = Checkpoint(state.origin, state.size, root).text
+        text = Checkpoint(state.name, state.size, root).text
         key = await signing_key(work.session, self._secret_key, work.now)
-        lines = [key.line(state.origin, text)]
+        lines = [key.line(state.name, text)]
         last = await last_checkpoint(work.session, state.tenant_id)
         # The first one of a new key is signed by the former, too: who trusts that follows.
         if last is not None and last.key_id != key.id:
             former = await find_key(work.session, self._secret_key, last.key_id)
-            lines += [] if former is None else [former.line(state.origin, text)]
+            lines += [] if former is None else [former.line(state.name, text)]
         work.session.add(
             EvidenceCheckpoint(
                 tenant_id=state.tenant_id,

@@ -15,7 +15,8 @@ from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
 from service.audit.evidence.keys import verifier_keys
 from service.audit.evidence.prover import Prover, note_of
-from service.audit.evidence.trees import last_checkpoint
+from service.audit.evidence.trees import last_checkpoint, log_name
+from service.audit.evidence.witnesses import list_witnesses
 from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
     EVIDENCE_DIFFERS,
@@ -62,6 +63,7 @@ class SignedCheckpoint(Answer):
     signed_at: TimestampUs
     note: Annotated[str, Meta(description="The signed note, as verifiers take it.")]
     keys: Annotated[list[str], Meta(description="The keys of the log, the newest one first.")]
+    witnesses: Annotated[list[str], Meta(description="The keys of those asked to cosign it.")]
 
 
 @resource.get(
@@ -84,10 +86,12 @@ async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> Signe
             found = await session.get(EvidenceCheckpoint, place)
         if found is None:
             raise CHECKPOINT_NOT_FOUND
-        keys = await verifier_keys(session, tree.origin)
+        name = log_name(tree.origin, found.generation)
+        keys = await verifier_keys(session, name)
+        witnesses = await list_witnesses(session)
     return SignedCheckpoint(
         org=call.org.slug,
-        origin=tree.origin,
+        origin=name,
         size=found.size,
         root=_base64([found.root])[0],
         last_id=row_id(found.last_seq),
@@ -95,7 +99,16 @@ async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> Signe
         signed_at=format_us(found.signed_at),
         note=note_of(tree.origin, found),
         keys=[str(key) for key in keys],
+        witnesses=[witness.vkey for witness in witnesses],
     )
+
+
+class ProofQuery(Request):
+    """Which checkpoint the proof leads to."""
+
+    size: Omittable[
+        Annotated[Size, Meta(description="The checkpoint of this size; default: the last one.")]
+    ] = UNSET
 
 
 class RowProof(Answer):
@@ -116,20 +129,29 @@ class RowProof(Answer):
     "prove_audit_row",
     "/<row:audit_id>/proof",
     needs=Capability.AUDIT_READ,
+    query=ProofQuery,
     returns=RowProof,
-    refuses=[AuditRowNotFound, NOT_SIGNED_YET, RowPruned, EVIDENCE_DIFFERS, *QUERY_REFUSALS],
+    refuses=[
+        AuditRowNotFound,
+        CHECKPOINT_NOT_FOUND,
+        NOT_SIGNED_YET,
+        RowPruned,
+        EVIDENCE_DIFFERS,
+        *QUERY_REFUSALS,
+    ],
 )
-async def proof(call: Call[AuditServices], audit_id: str) -> RowProof:
-    """Prove that a row is in the log, unchanged, by the last checkpoint."""
+async def proof(call: Call[AuditServices], query: ProofQuery, audit_id: str) -> RowProof:
+    """Prove that a row is in the log, unchanged, by the last checkpoint or another one."""
+    size = None if query.size is UNSET else query.size
     seq = parse_audit_id(audit_id)
     if seq is None:
         raise AuditRowNotFound
     try:
-        proved = await (await _prover(call)).inclusion(seq)
+        proved = await (await _prover(call)).inclusion(seq, size)
     except LeavesDiffer:
         # Rows around it may have been pruned meanwhile: then it is found as they are now.
         try:
-            proved = await (await _prover(call)).inclusion(seq)
+            proved = await (await _prover(call)).inclusion(seq, size)
         except LeavesDiffer as fault:
             raise EVIDENCE_DIFFERS(value=audit_id) from fault
     return RowProof(

@@ -55,7 +55,7 @@ def derive(secret_key: str, key_id: str) -> SigningKey:
 
 async def list_keys(session: AsyncSession) -> list[EvidenceKey]:
     """All keys, the newest first."""
-    newest_first = EvidenceKey.created_at.desc(), EvidenceKey.id.desc()
+    newest_first = EvidenceKey.retired_at.is_not(None), EvidenceKey.created_at.desc()
     return [*await session.scalars(select(EvidenceKey).order_by(*newest_first))]
 
 
@@ -71,7 +71,7 @@ async def find_key(session: AsyncSession, secret_key: str, key_id: str) -> Signi
     """The key of this id; None if it can sign no longer."""
     stored = await session.get(EvidenceKey, key_id)
     key = None if stored is None else derive(secret_key, key_id)
-    return key if key and stored and _spelt(key.public) == stored.public else None
+    return key if key and stored and encoded(key.public) == stored.public else None
 
 
 async def signing_key(session: AsyncSession, secret_key: str, now: datetime) -> SigningKey:
@@ -84,7 +84,7 @@ async def begin_key(session: AsyncSession, secret_key: str, now: datetime) -> Si
     retire = update(EvidenceKey).where(EvidenceKey.retired_at.is_(None)).values(retired_at=now)
     await session.execute(retire)
     key = derive(secret_key, new_id("evk"))
-    session.add(EvidenceKey(id=key.id, public=_spelt(key.public), created_at=now))
+    session.add(EvidenceKey(id=key.id, public=encoded(key.public), created_at=now))
     await session.flush()
     return key
 
@@ -96,10 +96,11 @@ async def verifier_keys(session: AsyncSession, name: str) -> list[VerifierKey]:
 
 def _checked(stored: EvidenceKey, secret_key: str) -> SigningKey:
     key = derive(secret_key, stored.id)
-    if _spelt(key.public) != stored.public:
+    if encoded(key.public) != stored.public:
         raise KEY_LOST(value=stored.id)
     return key
 
 
-def _spelt(public: bytes) -> str:
+def encoded(public: bytes) -> str:
+    """A public key as it is stored and shown."""
     return base64.b64encode(public).decode()

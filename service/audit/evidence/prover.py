@@ -27,9 +27,11 @@ from service.audit.evidence.trees import (
     get_group,
     last_checkpoint,
     load_tiles,
+    log_name,
 )
 from service.audit.lake import Lake
 from service.audit.refusals import (
+    CHECKPOINT_NOT_FOUND,
     LEAVES_PRUNED,
     NO_CHECKPOINT,
     NOT_SIGNED_YET,
@@ -72,8 +74,8 @@ class _Signed:
 
 
 def note_of(origin: str, signed: EvidenceCheckpoint) -> str:
-    """The checkpoint as a signed note."""
-    text = Checkpoint(origin, signed.size, signed.root).text
+    """The checkpoint of a log of this origin as a signed note."""
+    text = Checkpoint(log_name(origin, signed.generation), signed.size, signed.root).text
     return str(Note(text, tuple(signed.signatures.splitlines())))
 
 
@@ -85,15 +87,15 @@ class Prover:
     lake: Lake
     log: TenantLog
 
-    async def inclusion(self, seq: int) -> InclusionOfRow:
-        """The proof of a row that may be seen.
+    async def inclusion(self, seq: int, size: int | None = None) -> InclusionOfRow:
+        """The proof of a row that may be seen, by the checkpoint of a size (None: the last one).
 
-        Raises AuditRowNotFound, RowPruned, NOT_SIGNED_YET, and LeavesDiffer if it is not as it was
-        signed: also if rows around it were pruned after `log` was opened.
+        Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NOT_SIGNED_YET, and LeavesDiffer
+        if it is not as it was signed: also if rows around it were pruned after `log` was opened.
         """
         located: LocatedGroup | None = None
         async with self.store.read() as session:
-            signed = await self._signed(session)
+            signed = await self._signed(session, size)
             if signed is not None:
                 located = await find_group_of_seq(session, signed.tree, seq)
         if located and (located.is_pruned or seq in {leaf.seq for leaf in located.pruned}):
@@ -101,18 +103,20 @@ class Prover:
         rows = await self.log.row(seq)
         if rows.num_rows == 0:
             raise AuditRowNotFound
-        if signed is None or located is None:
+        if signed is None or located is None or seq > signed.checkpoint.last_seq:
             raise NOT_SIGNED_YET
-        group, day = located.group, utc_day(rows.column("created_at")[0].as_py())
+        size = signed.checkpoint.size
+        day = utc_day(rows.column("created_at")[0].as_py())
         async with self.store.read() as session:
-            tiles = await load_tiles(
-                session, self.log.org.id, [group.first_index, signed.tree.size]
-            )
+            first = located.group.first_index
+            tiles = await load_tiles(session, self.log.org.id, [first, size])
             keys = await day_keys(session, self.log.org.id, [day])
-        hashes, seqs = await self._leaves(located)
-        place = {found: place for place, found in group.places(seqs, located.pruned)}[seq]
-        index, size = group.first_index + place, signed.tree.size
-        path = _tree(signed.tree, tiles, {group.number: hashes}).inclusion(index, size)
+            ends = [] if size == signed.tree.size else await self._ends(session, signed.tree, size)
+        leaves = {end.group.number: (await self._leaves(end))[0] for end in ends}
+        leaves[located.group.number], seqs = await self._leaves(located)
+        places = {found: place for place, found in located.group.places(seqs, located.pruned)}
+        index = first + places[seq]
+        path = _tree(signed.tree, tiles, leaves).inclusion(index, size)
         (entry,) = entries(rows, self.log.org.id, keys.get(day, b""))
         try:
             verify_inclusion(leaf_hash(entry), index, size, path, signed.checkpoint.root)
@@ -134,16 +138,8 @@ class Prover:
             if not 0 <= old <= new <= tree.size:
                 raise SIZES_INVALID(value=str(tree.size))
             tiles = await load_tiles(session, tree.tenant_id, [max(old - 1, 0), old, new])
-            numbers = {size // GROUP for size in (old, new) if size % GROUP}
-            groups = [await get_group(session, tree, number) for number in numbers]
-        leaves: dict[int, bytes] = {}
-        for located in groups:
-            group = located.group
-            if located.is_pruned:
-                raise LEAVES_PRUNED(
-                    value=str(group.first_index), first=str(group.first_index + GROUP)
-                )
-            leaves[group.number], _ = await self._leaves(located)
+            ends = await self._ends(session, tree, old, new)
+        leaves = {end.group.number: (await self._leaves(end))[0] for end in ends}
         return new, _tree(tree, tiles, leaves).consistency(old, new)
 
     async def tile(self, level: int, number: int) -> bytes:
@@ -157,18 +153,35 @@ class Prover:
                 return tiles[level, number].hashes if (level, number) in tiles else b""
             if number * GROUP >= tree.size:
                 return b""
-            located = await get_group(session, tree, number)
+            located = await self._whole(session, tree, number)
+        return (await self._leaves(located))[0]
+
+    async def _whole(self, session: AsyncSession, tree: TreeState, number: int) -> LocatedGroup:
+        located = await get_group(session, tree, number)
         if located.is_pruned:
             first = located.group.first_index
             raise LEAVES_PRUNED(value=str(first), first=str(first + GROUP))
-        return (await self._leaves(located))[0]
+        return located
 
-    async def _signed(self, session: AsyncSession) -> _Signed | None:
+    async def _ends(
+        self, session: AsyncSession, tree: TreeState, *sizes: int
+    ) -> list[LocatedGroup]:
+        """The groups in which these sizes end. Raises LEAVES_PRUNED."""
+        numbers = {size // GROUP for size in sizes if size % GROUP}
+        return [await self._whole(session, tree, number) for number in sorted(numbers)]
+
+    async def _signed(self, session: AsyncSession, size: int | None) -> _Signed | None:
         tree = await find_tree(session, self.log.org.id)
         checkpoint = await last_checkpoint(session, self.log.org.id)
+        if tree is not None and size is not None:
+            place = (tree.tenant_id, tree.generation, size)
+            checkpoint = await session.get(EvidenceCheckpoint, place)
+            if checkpoint is None:
+                raise CHECKPOINT_NOT_FOUND
         if tree is None or checkpoint is None:
             return None
-        return _Signed(tree, checkpoint, await verifier_keys(session, tree.origin))
+        name = log_name(tree.origin, checkpoint.generation)
+        return _Signed(tree, checkpoint, await verifier_keys(session, name))
 
     async def _leaves(self, located: LocatedGroup) -> tuple[bytes, Sequence[int]]:
         """The hashes of a group's leaves, and the seqs of those of its rows that are stored."""

@@ -50,6 +50,16 @@ class TreeState:
     edges: tuple[bytes, ...] = ()
     first_seqs: tuple[int, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The name of the log, and of the keys that sign it."""
+        return log_name(self.origin, self.generation)
+
+
+def log_name(origin: str, generation: int) -> str:
+    """A log's name. After an accepted rollback it is another log: no size of one has two roots."""
+    return origin if generation == 1 else f"{origin}/{generation}"
+
 
 @dataclass(frozen=True, slots=True)
 class TileChange:
@@ -171,7 +181,10 @@ async def load_tiles(session: AsyncSession, tenant_id: str, positions: Collectio
 
 
 def _tile(stored: EvidenceTile) -> Tile:
-    seqs = () if stored.first_seqs is None else tuple(unpack_seqs(stored.first_seqs))
+    try:
+        seqs = () if stored.first_seqs is None else tuple(unpack_seqs(stored.first_seqs))
+    except LeavesDiffer as fault:
+        raise LeavesDiffer(f"tile {stored.level}/{stored.number}: {fault}") from fault
     return Tile(stored.hashes, seqs, stored.pruned or b"")
 
 
@@ -297,3 +310,18 @@ async def last_checkpoint(session: AsyncSession, tenant_id: str) -> EvidenceChec
     newest_first = EvidenceCheckpoint.generation.desc(), EvidenceCheckpoint.size.desc()
     of_tenant = select(EvidenceCheckpoint).where(EvidenceCheckpoint.tenant_id == tenant_id)
     return await session.scalar(of_tenant.order_by(*newest_first).limit(1))
+
+
+async def list_checkpoints(
+    session: AsyncSession, tree: TreeState, tile_number: int
+) -> list[EvidenceCheckpoint]:
+    """The checkpoints whose sizes end in a tile of level 1."""
+    first = tile_number * GROUP**2
+    stored = await session.scalars(
+        select(EvidenceCheckpoint).where(
+            EvidenceCheckpoint.tenant_id == tree.tenant_id,
+            EvidenceCheckpoint.size > first,
+            EvidenceCheckpoint.size <= first + GROUP**2,
+        )
+    )
+    return [*stored]

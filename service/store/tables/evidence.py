@@ -13,8 +13,8 @@ class EvidenceTree(Base):
 
     Its last checkpoint is of `size`. `tail` has the hashes of the leaves behind the last complete
     group. All leaves before `min_index` are pruned. `generation` counts from 1, and with each
-    accepted rollback; `origin` names the log. While it is `suspended`, for that reason, nothing is
-    signed.
+    accepted rollback; with `origin` it names the log. While it is `suspended`, for that reason,
+    nothing is signed. At `monitored_at` it was last compared with the rows.
     """
 
     __tablename__ = "evidence_trees"
@@ -27,6 +27,7 @@ class EvidenceTree(Base):
     tail: Mapped[bytes]
     min_index: Mapped[int]
     suspended: Mapped[str | None]
+    monitored_at: Mapped[datetime | None]
 
 
 class EvidenceTile(Base):

@@ -7,6 +7,7 @@ from typing import Any, Final
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.conftest import AuditWorld
+from tests.service.audit.evidence.proving import checkpoints
 from tests.service.audit.pruning import add_past, always_on, left, prune, pruned_rows
 from tests.service.audit.test_import import line, take
 
@@ -132,6 +133,28 @@ class UnlinkPruned(Prune):
         return before
 
 
+class Sign(Seal):
+    """Rows in segments, behind a first checkpoint, and in the journal are signed."""
+
+    async def fill(self, audit: AuditWorld) -> None:
+        await super().fill(audit)
+        await audit.services.checkpointer.take_in()
+        await audit.accept([sample_row(START, version=str(n)) for n in range(300)])
+        await audit.seal()
+        await super().fill(audit)
+
+    async def run(self, audit: AuditWorld) -> object:
+        return await audit.services.checkpointer.take_in()
+
+    async def see(self, audit: AuditWorld) -> Seen:
+        """The rows, and how many of acme's were signed when."""
+        sizes = [signed.size for signed in await checkpoints(audit)]
+        return await audit.pages(limit=1000), sizes
+
+    def done(self, before: Seen) -> Seen:
+        return before[0], [*before[1], len(before[0])]
+
+
 OPERATIONS: Final[Mapping[str, Seal]] = {
     "seal": Seal(),
     "merge": Merge(),
@@ -139,4 +162,5 @@ OPERATIONS: Final[Mapping[str, Seal]] = {
     "import": Import(),
     "prune": Prune(),
     "unlink pruned": UnlinkPruned(),
+    "sign": Sign(),
 }

@@ -20,6 +20,7 @@ from service.store.store import UnitOfWork
 from tests.budgets import only_full, sample
 from tests.conftest import settings_over
 from tests.crashes import PowerCut, at, full_disk, kill_process, power_cut, power_cut_after
+from tests.service.audit.evidence.proving import checkpoints
 from tests.service.audit.operations import DAYS, OPERATIONS, RETIRED_S, Seal
 
 GRACE_S = 3600.0
@@ -55,6 +56,16 @@ CRASHES: list[tuple[str, str, int, str]] = [
         )
     ),
     ("import", "COMMIT", 1, "INSERT INTO imported_files"),
+    *(
+        ("sign", step, 1, "")
+        for step in (
+            LEASE,
+            "UPDATE evidence_trees",
+            "UPDATE evidence_tiles",
+            "INSERT INTO evidence_checkpoints",
+        )
+    ),
+    ("sign", "COMMIT", 1, "INSERT INTO evidence_checkpoints"),
 ]
 """An operation, and a step before its commit: its name, which of them, and after which other."""
 
@@ -81,6 +92,9 @@ KILLS: list[Any] = [
     # Commits before that one take the lease and record the clock.
     ("prune", "COMMIT", 1, "INSERT INTO journal"),
     ("unlink pruned", "unlink", 1, ""),
+    pytest.param("sign", "UPDATE evidence_trees", 1, "", marks=only_full),
+    ("sign", "INSERT INTO evidence_checkpoints", 1, ""),
+    ("sign", "COMMIT", 1, "INSERT INTO evidence_checkpoints"),
 ]
 
 
@@ -187,6 +201,27 @@ async def test_a_crash_at_any_step_of_pruning_changes_all_or_nothing(audit):
 
     assert steps > 11
     await assert_it_is_completed(audit, operation, operation.done(before))
+
+
+async def test_a_crash_at_any_step_of_signing_signs_no_second_root(audit):
+    """What was seen signed before the crash stays as it is, and the rest is signed once."""
+    operation = OPERATIONS["sign"]
+    await operation.fill(audit)
+    seen: dict[int, bytes] = {}
+    for steps in count():
+        try:
+            with power_cut_after(steps, audit.services.store):
+                await operation.run(audit)
+        except PowerCut:
+            for signed in await checkpoints(audit):
+                assert seen.setdefault(signed.size, signed.root) == signed.root
+        else:
+            break
+
+    assert steps > 8
+    assert len(seen) == 2
+    comparison = await audit.services.monitor.compare(audit.world.acme.id)
+    assert (comparison.differences, comparison.checkpoints) == ([], 2)
 
 
 @pytest.mark.parametrize("name", SYNCS)

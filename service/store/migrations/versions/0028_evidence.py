@@ -24,6 +24,7 @@ def upgrade() -> None:
         sa.Column("tail", sa.LargeBinary(), nullable=False),
         sa.Column("min_index", sa.BigInteger(), nullable=False),
         sa.Column("suspended", sa.String(), nullable=True),
+        sa.Column("monitored_at", sa.BigInteger(), nullable=True),
     )
     op.create_table(
         "evidence_tiles",

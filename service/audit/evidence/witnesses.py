@@ -1,0 +1,160 @@
+"""Which witnesses are asked to cosign checkpoints, and the job that asks them.
+
+A witness holds the last checkpoint that it cosigned, so that this service cannot sign another
+history without it. It is asked after the checkpoint is stored, and never kept waiting for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
+import structlog
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.evidence.groups import LeavesDiffer
+from analytics.evidence.notes import COSIGNATURE, InvalidNote, Note, VerifierKey
+from analytics.model.log_envelopes import WitnessAdded, WitnessRemoved
+from analytics.model.rows import AuditContext
+from service.audit.evidence.prover import Prover, note_of
+from service.audit.evidence.trees import last_checkpoint
+from service.audit.evidence.witness import NotCosigned, OtherSizeCosigned, cosign
+from service.audit.lake import Lake
+from service.audit.tenant_log import open_log
+from service.core.clock import Clock
+from service.core.errors import Conflict, Invalid, NotFound, Refusal
+from service.core.http_client import outgoing_client
+from service.store.organisations import list_orgs
+from service.store.store import Store
+from service.store.tables import EvidenceCheckpoint, EvidenceTree, Organisation, Witness
+
+WITNESSES_MAX: Final = 16
+
+NO_WITNESS_KEY: Final = Invalid.of(
+    "the key of a witness is a vkey of type 4, as witnesses publish it: {value}",
+    value="a key must have the form name+id+base64, of Ed25519",
+)
+NO_WITNESS_URL: Final = Invalid.of(
+    "the address of a witness is an https:// URL, or http:// on this machine, without a query"
+)
+WITNESS_EXISTS: Final = Conflict.of(
+    "there is a witness {value}: remove it first", value="witness.example/w1"
+)
+TOO_MANY_WITNESSES: Final = Conflict.of(f"limit of {WITNESSES_MAX} witnesses reached")
+WITNESS_NOT_FOUND: Final = NotFound.of("there is no witness {value}", value="witness.example/w1")
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_log = structlog.get_logger(__name__)
+
+
+async def list_witnesses(session: AsyncSession) -> list[Witness]:
+    """All of them, by name."""
+    return [*await session.scalars(select(Witness).order_by(Witness.name))]
+
+
+async def add_witness(store: Store, by: AuditContext, vkey: str, url: str) -> Witness:
+    """Ask this witness from now on. Raises what the table above has."""
+    try:
+        key = VerifierKey.parse(vkey)
+    except InvalidNote as error:
+        raise NO_WITNESS_KEY(value=str(error)) from error
+    if key.kind != COSIGNATURE:
+        raise NO_WITNESS_KEY(value="this one is that of a log")
+    parts = urlsplit(url)
+    is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if not (parts.hostname and (parts.scheme == "https" or is_local)) or parts.query:
+        raise NO_WITNESS_URL
+    async with store.write() as work:
+        known = await list_witnesses(work.session)
+        if key.name in {each.name for each in known}:
+            raise WITNESS_EXISTS(value=key.name)
+        if len(known) >= WITNESSES_MAX:
+            raise TOO_MANY_WITNESSES
+        witness = Witness(name=key.name, vkey=str(key), url=url, created_at=work.now)
+        work.session.add(witness)
+        for org in await list_orgs(work.session):
+            work.record(org.id, WitnessAdded(name=key.name, key=str(key), url=url), by)
+    return witness
+
+
+async def remove_witness(store: Store, by: AuditContext, name: str) -> None:
+    """Ask it no longer. Raises WITNESS_NOT_FOUND."""
+    async with store.write() as work:
+        witness = await work.session.get(Witness, name)
+        if witness is None:
+            raise WITNESS_NOT_FOUND(value=name)
+        await work.session.delete(witness)
+        for org in await list_orgs(work.session):
+            work.record(org.id, WitnessRemoved(name=name, key=witness.vkey), by)
+
+
+@dataclass(frozen=True, slots=True)
+class Cosigner:
+    """Asks all witnesses to cosign the newest checkpoint of each organisation."""
+
+    store: Store
+    lake: Lake
+    clock: Clock
+    transport: httpx2.AsyncBaseTransport | None
+
+    async def cosign_due(self) -> None:
+        """Ask those whose signature is missing; what fails is tried again with the next one."""
+        async with self.store.read() as session:
+            witnesses = await list_witnesses(session)
+            orgs = await list_orgs(session) if witnesses else []
+        if orgs:
+            async with outgoing_client(self.transport) as http:
+                for org in orgs:
+                    await self._cosign(http, org, witnesses)
+
+    async def _cosign(
+        self, http: httpx2.AsyncClient, org: Organisation, witnesses: Sequence[Witness]
+    ) -> None:
+        async with self.store.read() as session:
+            tree = await session.get(EvidenceTree, org.id)
+            last = await last_checkpoint(session, org.id)
+        if tree is None or last is None or tree.suspended is not None:
+            return
+        note = Note.parse(note_of(tree.origin, last))
+        for witness in witnesses:
+            key = VerifierKey.parse(witness.vkey)
+            if note.signers([key]):
+                continue
+            try:
+                lines = await self._ask(http, org, key, witness.url, note, last.size)
+            except (NotCosigned, Refusal, LeavesDiffer) as error:
+                _log.error("checkpoint_not_cosigned", witness=witness.name, reason=str(error))
+            else:
+                await self._store(last, lines)
+
+    async def _ask(
+        self,
+        http: httpx2.AsyncClient,
+        org: Organisation,
+        key: VerifierKey,
+        url: str,
+        note: Note,
+        size: int,
+    ) -> list[str]:
+        log = await open_log(self.store, self.lake, org, self.clock())
+        prover = Prover(self.store, self.lake, log)
+        old = 0
+        for _ in range(2):
+            _, proof = await prover.consistency(old, size)
+            try:
+                return await cosign(http, key, url, old, proof, note)
+            except OtherSizeCosigned as other:
+                if not 0 < other.size <= size or old:
+                    raise
+                old = other.size
+        raise NotCosigned("it names another size each time")
+
+    async def _store(self, signed: EvidenceCheckpoint, lines: Sequence[str]) -> None:
+        async with self.store.write() as work:
+            place = (signed.tenant_id, signed.generation, signed.size)
+            checkpoint = await work.session.get_one(EvidenceCheckpoint, place)
+            present = checkpoint.signatures.splitlines()
+            new = [line for line in lines if line not in present]
+            checkpoint.signatures += "".join(f"{line}\n" for line in new)

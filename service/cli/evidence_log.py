@@ -1,0 +1,159 @@
+"""`countersign evidence export`, `checkpoint` and `policy`: what others verify without a server."""
+
+import asyncio
+import base64
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Final
+
+import click
+
+from analytics.evidence.bundle import Kind, ProvenRow, write_bundle
+from analytics.evidence.notes import Note
+from analytics.model.filters import parse_query
+from service.cli.audit import as_parameters, with_filters
+from service.cli.client import Client, org_path
+from service.cli.commands import api_command
+from service.cli.evidence import evidence
+from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.output import CommandResult
+from service.cli.progress import row_progress
+from service.core.errors import Invalid
+
+PAGE_ROWS: Final = 1_000
+AT_ONCE: Final = 4
+"""Proofs that are asked for at the same time."""
+
+BUNDLE_ROWS_MAX: Final = 10_000
+
+NO_ROWS: Final = Invalid.of("no row that is signed yet matches: see `countersign audit query`")
+TOO_MANY_ROWS: Final = Invalid.of(
+    f"over {BUNDLE_ROWS_MAX} rows match: choose fewer, or take an export, whose receipt is signed"
+)
+
+
+@api_command(evidence, "checkpoint")
+async def evidence_checkpoint(client: Client, slug: str) -> CommandResult:
+    """Print the last signed checkpoint of an organisation's log: keep it elsewhere.
+
+    Who holds it notices if rows before it are changed or removed. --json has its keys, too.
+    """
+    checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
+    return CommandResult(checkpoint, checkpoint["note"].splitlines())
+
+
+@api_command(evidence, "policy")
+async def evidence_policy(client: Client, slug: str) -> CommandResult:
+    """Print the policy file of an organisation's log (c2sp.org/tlog-policy): its keys.
+
+    Give it to whom verifies, in another way than what is verified.
+    """
+    checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
+    policy = policy_text(checkpoint)
+    return CommandResult({"policy": policy}, policy.splitlines())
+
+
+@api_command(evidence, "export")
+@with_filters
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    metavar="FILE",
+    default=STANDARD_OUTPUT,
+    type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
+    help="Default: standard output.",
+)
+@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
+async def evidence_export(
+    client: Client,
+    /,  # `client` is a filter, too
+    slug: str,
+    path: Path,
+    *,
+    is_forced: bool,
+    **filters: Any,  # noqa: ANN401 - click's own values
+) -> CommandResult:
+    """Write a bundle of rows with their proofs, keys and policy, to verify without this service.
+
+    At most 10,000 rows; `evidence verify` verifies it. Rows that are newer than the last
+    checkpoint are left out, and counted.
+    """
+    parameters = as_parameters(filters)
+    parse_query(parameters)
+    checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
+    ids, newer = await _ids(client, slug, parameters, checkpoint["last_id"])
+    if not ids:
+        raise NO_ROWS
+    with new_file(path, is_forced=is_forced) as file:
+        rows = await _proven(client, slug, ids, checkpoint["size"])
+        indexes = [row.index for row in rows]
+        is_range = indexes == list(range(indexes[0], indexes[-1] + 1))
+        note = Note.parse(checkpoint["note"])
+        with TemporaryFile() as bundle:
+            kind = Kind.RANGE if is_range else Kind.ROWS
+            write_bundle(bundle, rows, note, policy_text(checkpoint), kind)
+            bundle.seek(0)
+            while content := bundle.read(2**20):
+                file.write(content)
+    lines = [f"Wrote {len(rows)} rows with their proofs to {path}."]
+    lines += [f"{newer} rows are newer than the last checkpoint: left out."] if newer else []
+    data = {
+        "org": slug,
+        "path": str(path),
+        "rows": len(rows),
+        "newer": newer,
+        "size": checkpoint["size"],
+    }
+    return CommandResult(data, lines, is_on_stderr=path == STANDARD_OUTPUT)
+
+
+def policy_text(checkpoint: dict[str, Any]) -> str:
+    """The policy of a log: its keys and, if one of them cosigned the checkpoint, its witnesses."""
+    lines = [f"log {key}" for key in checkpoint["keys"]]
+    names = [f"w{number}" for number in range(1, len(checkpoint["witnesses"]) + 1)]
+    lines += [
+        f"witness {name} {key}" for name, key in zip(names, checkpoint["witnesses"], strict=True)
+    ]
+    cosigners = {key.split("+")[0] for key in checkpoint["witnesses"]}
+    signers = {line.split(" ")[1] for line in Note.parse(checkpoint["note"]).signatures}
+    if cosigners & signers:
+        lines += [f"group witnesses any {' '.join(names)}", "quorum witnesses"]
+    else:
+        lines.append("quorum none")
+    return "".join(f"{line}\n" for line in lines)
+
+
+async def _ids(
+    client: Client, slug: str, parameters: dict[str, list[str]], last_id: str
+) -> tuple[list[str], int]:
+    """The ids of the rows up to `last_id`, in order; how many are newer. Raises TOO_MANY_ROWS."""
+    ids: list[str] = []
+    cursor: list[str] = []
+    while True:
+        query = parameters | {"limit": [str(PAGE_ROWS)]}
+        page = await client.get(
+            org_path(slug, "audit"), query | ({"cursor": cursor} if cursor else {})
+        )
+        ids += [entry["id"] for entry in page["entries"]]
+        if len(ids) > BUNDLE_ROWS_MAX:
+            raise TOO_MANY_ROWS
+        if page["next_cursor"] is None:
+            break
+        cursor = [page["next_cursor"]]
+    signed = sorted(audit_id for audit_id in ids if audit_id <= last_id)
+    return signed, len(ids) - len(signed)
+
+
+async def _proven(client: Client, slug: str, ids: list[str], size: int) -> list[ProvenRow]:
+    async def prove(audit_id: str) -> ProvenRow:
+        said = await client.get(org_path(slug, "audit", audit_id, "proof"), {"size": size})
+        hashes = [base64.b64decode(each) for each in said["hashes"]]
+        return ProvenRow(audit_id, said["entry"].encode(), said["index"], hashes)
+
+    rows: list[ProvenRow] = []
+    with row_progress(f"Proving {slug}") as show:
+        for start in range(0, len(ids), AT_ONCE):
+            rows += await asyncio.gather(*map(prove, ids[start : start + AT_ONCE]))
+            show(len(rows), len(ids))
+    return rows
