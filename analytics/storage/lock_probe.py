@@ -6,7 +6,6 @@ Stores say that they lock objects, and remove them all the same.
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -29,15 +28,6 @@ class Attempt(StrEnum):
     BYPASS = "bypass"
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """An attempt, whether the lock held, and the object that it was made on."""
-
-    attempt: Attempt
-    is_held: bool
-    key: str
-
-
 _Try = Callable[[ObjectLocks, str, str, datetime], None]
 _TRIES: Final[dict[Attempt, _Try]] = {
     Attempt.DELETE: lambda locks, key, version, _: locks.remove(key, version),
@@ -48,19 +38,20 @@ _TRIES: Final[dict[Attempt, _Try]] = {
 }
 
 
-def probe(locks: ObjectLocks, now: datetime) -> list[Probed]:
-    """Try each attempt on a new object, which stays until its lock ends. Raises StoreFault.
+def probe(locks: ObjectLocks, now: datetime) -> dict[str, bool]:
+    """Whether the lock of a new object held, for each attempt. Raises StoreFault.
 
-    What earlier probes left behind is removed, as far as its locks have ended.
+    The objects stay below PROBES until their locks end. Of earlier probes what is not locked any
+    more is removed.
     """
     locks.check_enabled()
     for key, version in locks.versions(f"{PROBES}/"):
         with suppress(RequestRefused):
             locks.remove(key, version)
-    return [_probe(locks, attempt, now) for attempt in Attempt]
+    return {attempt.value: _holds(locks, attempt, now) for attempt in Attempt}
 
 
-def _probe(locks: ObjectLocks, attempt: Attempt, now: datetime) -> Probed:
+def _holds(locks: ObjectLocks, attempt: Attempt, now: datetime) -> bool:
     key, until = (
         f"{PROBES}/{attempt}-{secrets.token_hex(8)}",
         (now + LOCKED_FOR).replace(microsecond=0),
@@ -75,4 +66,4 @@ def _probe(locks: ObjectLocks, attempt: Attempt, now: datetime) -> Probed:
         locked_until = locks.locked_until(key, version)
     except ObjectMissing:
         locked_until = None
-    return Probed(attempt, locked_until is not None and locked_until >= until, key)
+    return locked_until is not None and locked_until >= until

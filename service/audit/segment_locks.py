@@ -5,7 +5,7 @@ that the next run finds, and asks for again.
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.model.retention import Tier, pruned_at
-from analytics.storage.lock_probe import LOCKED_FOR, probe
+from analytics.storage.lock_probe import probe
 from analytics.storage.s3_segments import S3Segments, SegmentLock
 from service.audit.installation import installation_id
 from service.audit.lake import CONFIRMED_S
@@ -45,16 +45,13 @@ _log = structlog.get_logger(__name__)
 class LockProbe(msgspec.Struct, frozen=True):
     """What the last probe found in the bucket that segments are locked in.
 
-    `place` also names the installation. `held` says for each attempt whether the lock held; `keys`
-    are the probe's objects, which stay until `ends_at`.
+    `place` also names the installation. `held` says for each attempt whether the lock held.
     """
 
     place: str
     mode: str
     probed_at: datetime
-    ends_at: datetime
     held: dict[str, bool]
-    keys: list[str]
 
     @property
     def broken(self) -> list[str]:
@@ -68,14 +65,18 @@ async def load_probe(session: AsyncSession) -> LockProbe | None:
     return None if fact is None else msgspec.json.decode(fact.value, type=LockProbe)
 
 
+def lock_end(tier: str, day: date, now: datetime) -> datetime:
+    """When a lock ends that is set now on what is of the UTC `day`."""
+    return pruned_at(Tier(tier), day) or (now + LOCK_TERM).replace(microsecond=0)
+
+
 def wanted_lock(due: DueLock, now: datetime) -> SegmentLock:
     """The lock of a segment: until its day is pruned, never shorter than it is."""
-    if due.retired_at is not None:
-        until = due.locked_until
-    else:
+    until = due.locked_until
+    if due.retired_at is None:
         day = max(due.segment.day, utc_day(due.received_at or due.segment.max_created_at))
-        until = pruned_at(Tier(due.tier), day) or (now + LOCK_TERM).replace(microsecond=0)
-        until = max(until, due.locked_until or until)
+        end = lock_end(due.tier, day, now)
+        until = max(end, until or end)
     is_changed = due.is_org_held != (due.lock_held_at is not None)
     return SegmentLock(due.segment, until, due.is_org_held if is_changed else None)
 
@@ -146,15 +147,8 @@ class SegmentLocker(LeasedJob):
     async def _probe(
         self, lease: HeldLease, bucket: S3Segments, place: str, now: datetime
     ) -> LockProbe:
-        found = await in_thread(probe, bucket.locks, now)
-        probed = LockProbe(
-            place,
-            self._settings.object_lock,
-            now,
-            now + LOCKED_FOR,
-            {each.attempt.value: each.is_held for each in found},
-            [each.key for each in found],
-        )
+        held = await in_thread(probe, bucket.locks, now)
+        probed = LockProbe(place, self._settings.object_lock, now, held)
         async with lease.write() as work:
             last = await load_probe(work.session)
             # A restored database, or one with another bucket, knows nothing of the locks in this.

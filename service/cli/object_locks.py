@@ -38,8 +38,8 @@ async def audit_lock_probe(context: CommandContext, wait_s: float) -> CommandRes
                 for attempt, is_held in probed.held.items()
             ),
             probe_line(probed),
-            f"The probe's objects below {probed.keys[0].rpartition('/')[0]}/ are locked until"
-            f" {format_ms(probed.ends_at)}; a later probe removes them.",
+            "Its objects below _countersign/lock-probe/ are locked for a day; a later probe removes"
+            " them.",
         ],
         code=ExitCode.FAILED if probed.broken else ExitCode.DONE,
     )
@@ -52,8 +52,6 @@ def probe_data(probed: "LockProbe") -> dict[str, Any]:
         "is_held": not probed.broken,
         "attempts": probed.held,
         "probed_at": format_ms(probed.probed_at),
-        "objects": probed.keys,
-        "objects_locked_until": format_ms(probed.ends_at),
     }
 
 

@@ -192,6 +192,7 @@ _TESTS: Final = {
     "service/audit/sealer.py": (
         "test_sealing test_maintenance test_takeover test_crashes test_ingest"
     ),
+    "service/audit/segment_locks.py": "test_segment_locks",
     "service/audit/search.py": "service/audit/test_search test_search_endpoint",
     "service/audit/search_forms.py": "service/audit/test_search test_search_endpoint",
     "service/audit/tenant_log.py": (
@@ -362,6 +363,7 @@ _TESTS: Final = {
     "service/store/sqlite/engine.py": (
         "service/store/test_connections service/store/test_transaction"
     ),
+    "service/store/segment_locks.py": "service/audit/test_segment_locks",
     "service/store/store.py": "service/audit/test_snapshots service/store/postgres/test_writer",
     "service/trust/bindings/cache.py": "test_cache service/ci/verifier/test_attribution",
     "service/trust/bindings/changes.py": (

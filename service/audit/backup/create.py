@@ -39,6 +39,7 @@ from service.audit.services import OperatorServices
 from service.core.secrets import secret_files
 from service.core.threads import run_uncancellable
 from service.store.catalog import is_live
+from service.store.organisations import list_orgs
 from service.store.verification import list_damaged_ids
 
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
@@ -102,7 +103,8 @@ async def _record_objects(
         return [], segments
     async with services.store.read() as session:
         damaged = await list_damaged_ids(session)
-    return await record_versions(bucket, segments, damaged)
+        tiers = {org.id: org.tier for org in await list_orgs(session) if org.held_since is None}
+    return await record_versions(bucket, segments, damaged, tiers)
 
 
 def _put_in_place(part: Path, target: Path) -> None:

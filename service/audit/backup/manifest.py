@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from analytics.model.instants import format_us
+from analytics.model.instants import format_us, parse_instant
 from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.bucket_place import InvalidPlace, parse_place
 from analytics.storage.fsync import write_synced
@@ -28,10 +28,11 @@ from service.audit.backup.refusals import (
 )
 from service.store.migrate import check_version
 
-FORMAT: Final = 4
-"""The newest format that this version reads: with versions of objects in place of segments.
+FORMAT: Final = 5
+"""The newest format that this version reads: with versions of objects that go when they are pruned.
 
-3 is with a dump of PostgreSQL, 2 with a SQLite file.
+4 is with versions of objects in place of segments, 3 with a dump of PostgreSQL, 2 with a SQLite
+file.
 """
 
 NAME: Final = "manifest.json"
@@ -54,18 +55,24 @@ class KeptObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file that is not in the backup: a version of an object of the bucket.
 
     `path` is where it would be. `sha256` is what the catalog says, "" for an index of which it says
-    nothing.
+    nothing. From `pruned_at` on it may be gone, with its day; only in format 5.
     """
 
     path: str
     size: int
     sha256: str
     version: str
+    pruned_at: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def key(self) -> str:
         """The object's key, below the prefix."""
         return self.path.removeprefix(f"{AUDIT}/")
+
+    def is_needed(self, now: datetime) -> bool:
+        """False for an index, which can be built again, and for rows that are pruned by `now`."""
+        is_pruned = self.pruned_at is not msgspec.UNSET and parse_instant(self.pruned_at) <= now
+        return not is_pruned and not self.is_index
 
     @property
     def is_index(self) -> bool:
@@ -89,7 +96,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `schema` is the database's last migration, `audit_schema` the newest version of the audit rows
     (not in format 1). `digest` is the SHA-256 of the manifest without it. `missing` is present only
-    if a segment is missing. `objects`, of the bucket and prefix `place`, are in format 4 only.
+    if a segment is missing. `objects`, of the bucket and prefix `place`, are in formats 4 and 5.
     """
 
     format: int
@@ -157,8 +164,9 @@ def make_manifest(
 ) -> Manifest:
     """The manifest for `files`, for `objects` below `place`, and for the `missing` segments."""
     kept = tuple(files)
+    goes = any(entry.pruned_at is not msgspec.UNSET for entry in objects)
     return Manifest(
-        format=4 if place else 3 if any(file.path == DUMP for file in kept) else 2,
+        format=5 if goes else 4 if place else 3 if any(file.path == DUMP for file in kept) else 2,
         schema=schema,
         taken_at=format_us(taken_at),
         rows=rows,

@@ -1,10 +1,14 @@
 """The segments of a backup as versions of objects: recorded, compared, and brought back."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from analytics.model.instants import format_us
+from analytics.model.retention import Tier, pruned_at
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.fsync import fsync
 from analytics.storage.objects import Objects
@@ -16,6 +20,7 @@ from service.audit.backup.manifest import AUDIT, KeptObject, Manifest
 from service.audit.backup.refusals import NO_VERSIONS, BackupDamaged, ObjectDiffers
 from service.audit.installation import open_objects_at
 from service.audit.lake import Lake
+from service.core.clock import utc_now
 from service.core.settings import Settings
 from service.core.threads import run_uncancellable
 
@@ -34,13 +39,18 @@ async def versioned_bucket(lake: Lake) -> S3Segments:
 
 
 async def record_versions(
-    bucket: S3Segments, segments: Sequence[Segment], damaged: Collection[str]
+    bucket: S3Segments,
+    segments: Sequence[Segment],
+    damaged: Collection[str],
+    tiers: Mapping[str, str],
 ) -> tuple[list[KeptObject], list[Segment]]:
     """The versions of the objects of `segments` and their indexes; and the segments to copy.
 
     To be copied are segments whose object is missing, differs in size from the catalog, or has no
     version because it is older than versioning; those of which the catalog has no digest; and those
-    `damaged` (ids) when last verified, which the copy compares with the catalog.
+    `damaged` (ids) when last verified, which the copy compares with the catalog. In a bucket with
+    object lock, versions of segments are removed with their day: by the tier of
+    each tenant, where nothing holds them.
     """
     kept: list[KeptObject] = []
     others: list[Segment] = []
@@ -49,6 +59,8 @@ async def record_versions(
         others += (segment for segment in batch if segment.segment_id in damaged)
         batch = [segment for segment in batch if segment.segment_id not in damaged]
         rows = await _versions(bucket, [rows_file(bucket.root, segment) for segment in batch])
+        if bucket.locks is not None:
+            rows = [_until_pruned(*each, tiers) for each in zip(rows, batch, strict=True)]
         kept += (entry for entry in rows if entry is not None)
         recorded = [
             segment for segment, entry in zip(batch, rows, strict=True) if entry is not None
@@ -57,6 +69,16 @@ async def record_versions(
         indexes = [index_file(bucket.root, segment) for segment in recorded if segment.index_size]
         kept += filter(None, await _versions(bucket, indexes))
     return kept, others
+
+
+def _until_pruned(
+    entry: KeptObject | None, segment: Segment, tiers: Mapping[str, str]
+) -> KeptObject | None:
+    tier = tiers.get(segment.tenant_id)
+    at = None if tier is None else pruned_at(Tier(tier), segment.day)
+    if entry is None or at is None:
+        return entry
+    return msgspec.structs.replace(entry, pruned_at=format_us(at))
 
 
 async def _versions(bucket: S3Segments, files: Sequence[ExpectedFile]) -> list[KeptObject | None]:
@@ -105,12 +127,13 @@ class BroughtBack:
     def put(self, entry: KeptObject) -> None:
         """Restore the object, or the file. Raises BackupDamaged, ObjectDiffers, StoreFault.
 
-        An index that cannot be brought back is built again later.
+        An index that cannot be brought back is built again later. A segment past its retention is
+        pruned by the first run.
         """
         try:
             self._put(entry)
         except (BackupDamaged, ObjectDiffers):
-            if not entry.is_index:
+            if entry.is_needed(utc_now()):
                 raise
 
     def _put(self, entry: KeptObject) -> None:

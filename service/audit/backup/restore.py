@@ -427,7 +427,7 @@ def check_backup(
 ) -> tuple[Manifest, list[str]]:
     """The manifest of the backup in `source`, and a line for each file or version that is wrong.
 
-    Each is read as a whole, except indexes in the bucket, which can be rebuilt. `show` is called
+    Each is read as a whole, except what a restore does not need of the bucket. `show` is called
     with the bytes done and in total. Raises as `read_manifest`, StoreUnreachable.
     """
     manifest = read_manifest(source)
@@ -442,7 +442,7 @@ def check_backup(
         return manifest, findings
     objects = open_objects_at(settings, manifest.objects_place)
     for entry in manifest.object_versions:
-        if not entry.is_index and (fault := version_fault(objects, entry)):
+        if entry.is_needed(utc_now()) and (fault := version_fault(objects, entry)):
             findings.append(f"{entry.path}: {fault}")
         done += entry.size
         show(done, total)

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from analytics.model import retention
@@ -25,10 +26,13 @@ from service.store.catalog import list_live_segments, list_segment_ids
 from service.store.store import UnitOfWork
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
+from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR, START, settings_over
-from tests.crashes import PowerCut, at, power_cut
+from tests.crashes import PowerCut, at, kill_process, power_cut
 from tests.polling import eventually
 from tests.seaweedfs import locking
+from tests.service.audit.backup.test_by_version import back_up, restore
+from tests.service.audit.backup.test_by_version import check as backup_findings
 from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.pruning import always_on, change, prune
 from tests.service.audit.test_s3_maintenance import check
@@ -350,6 +354,22 @@ async def test_a_crash_between_bucket_and_catalog_repeats_the_lock(locked, step)
     assert (await lines(locked))[day].locked_until == pruned_at(Tier.ORG, day)
 
 
+@pytest.mark.slow
+@only_full
+@pytest.mark.parametrize("step", ["UPDATE segments", "COMMIT"])
+async def test_kill_9_between_bucket_and_catalog_repeats_the_lock(locked, step):
+    day = await add_day(locked, 2)
+    await locked.services.locker.probe()
+    number = {"UPDATE segments": 1, "COMMIT": 2}[step]
+
+    await kill_process(locked.services.settings, locked.clock.now, "lock", step, number)
+
+    assert (await ends(locked))[day] == pruned_at(Tier.ORG, day)
+    assert (await lines(locked))[day].locked_until is None
+    assert await lock_all(locked) > 0
+    assert (await lines(locked))[day].locked_until == pruned_at(Tier.ORG, day)
+
+
 async def test_a_crash_of_an_unlink_repeats_it(locked, monkeypatch):
     day = await add_day(locked, 2)
     end = await lock_shortly(locked, monkeypatch, day)
@@ -459,3 +479,29 @@ async def test_a_service_does_not_start_where_the_bucket_has_no_object_lock(
 
     with pytest.raises(Conflict, match="created without object lock: create another bucket"):
         await prepare(settings, clock)
+
+
+@pytest.mark.sqlite_only(reason="a dump of PostgreSQL differs in the database alone")
+async def test_a_backup_by_version_is_restored_without_what_was_pruned_since(
+    locked, monkeypatch, tmp_path
+):
+    """The versions are gone then. All others are needed."""
+    day, kept = await add_day(locked, 12), await add_day(locked, 2)
+    end = await lock_shortly(locked, monkeypatch, day)
+    segments, target = await live(locked), tmp_path / "backup"
+    manifest = await back_up(locked, target)
+    assert manifest.format == 5
+    eventually(lambda: datetime.now(UTC) > end, "the end of the lock")
+    locked.clock.now = end + timedelta(seconds=1)
+    assert await prune(locked)
+    locked.clock.advance(hours=1)
+    await locked.services.garbage_collector.unlink_retired()
+    assert locks(locked).versions(key_of(segments[day])) == []
+    own = msgspec.structs.replace(locked.services.settings, data_dir=tmp_path / "new")
+
+    assert await backup_findings(own, target) == []
+    await restore(own, target)
+
+    needed = {entry.key for entry in manifest.object_versions if entry.is_needed(end)}
+    assert key_of(segments[kept]) in needed
+    assert key_of(segments[day]) not in needed
