@@ -56,6 +56,7 @@ from service.orgs import (
     roles,
     teams,
 )
+from service.packages.attestations import attestation_api
 from service.packages.install_tokens import exchange, machine_tokens
 from service.packages.npm import routes as npm_routes
 from service.packages.npm.audit_queries import QUERY_BYTES_MAX
@@ -220,6 +221,7 @@ _BLUEPRINTS: Final = (
     policy_api.resource.blueprint,
     exceptions.resource.blueprint,
     blocklist_api.resource.blueprint,
+    attestation_api.resource.blueprint,
     artifacts.resource.blueprint,
     declarations.resource.blueprint,
     saved_searches.resource.blueprint,

@@ -82,6 +82,23 @@ INSTALL_NOT_STORED: Final = StoreUnavailable.of(
     "the install cannot be recorded, so the file is not served:"
     " storage is full; try again once its operator has freed disk space"
 )
+
+
+class NoStatement(NotFound):
+    """The row is not of a package that the proxy admitted."""
+
+
+NOT_ADMITTED: Final = NoStatement.of(
+    "the row has no statement: it is not of an install that this service's proxy let through"
+)
+NOT_AS_POLICY_SAYS: Final = NoStatement.of(
+    "the row has no statement: the policy was against the install, and let it through in audit mode"
+)
+CUT_OFF: Final = NoStatement.of(
+    "the row has no statement: the file did not arrive whole, as {value} says;"
+    " an install that was repeated has a row of its own",
+    value="aud_0000000000000000042",
+)
 ECOSYSTEM_NOT_SERVED: Final = NotFound.of(
     "this proxy serves no {value} packages: its operator has set no registry for them"
 )

@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from analytics.evidence.dsse import seal
+from service.packages.attestations.statement import PAYLOAD_TYPE
 from tests.evidence.logs import SomeWitness
 from tests.goldens.world import MEMBERS
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
@@ -32,6 +38,19 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "apply": ("{orgs}", "{unreadable}"),
     "artifact accept": (f"requests-2.32.3.tar.gz --digest {'0' * 64}",),
+    "attest bundle": (
+        "--org acme --run {run_id} -o {out}",
+        "--org acme --run {run_id} --repository-id 0 -o -",
+        "--org acme --run 0 -o {out}",
+    ),
+    "attest list": ("--org acme --run {run_id} --limit 2", "--org acme --cursor x"),
+    "attest show": ("--org acme {install_id}", "--org acme {audit_id}"),
+    "attest verify": (
+        "{statements} --key {key}",
+        "{statements} {policy} --key {key}",
+        "{unreadable} --key {key}",
+        "{statements} --key {policy}",
+    ),
     "audit check": ("", "--org acme", "--quick"),
     "audit export": (
         "--org acme --format csv --event oidc_binding_created {out}",
@@ -326,6 +345,14 @@ _SBOM: Final[Any] = {
         {"type": "library", "name": "good", "version": "1.0.0", "purl": "pkg:npm/good@1.0.0"},
     ],
 }
+_SIGNER: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+_KEY: Final = (
+    _SIGNER.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+)
+_SUBJECT: Final = {"uri": "pkg:npm/left-pad@1.3.0", "digest": {"sha256": "0" * 64}}
+_STATEMENT: Final = msgspec.to_builtins(
+    seal(_SIGNER, "evk_1", PAYLOAD_TYPE, json.dumps({"subject": [_SUBJECT]}).encode())
+)
 _ORGS: Final = """
 [orgs.acme]
 projects = ["new"]
@@ -350,6 +377,8 @@ _TEXTS: Final = {
     "claims.json": json.dumps(_CLAIMS),
     "sbom.json": json.dumps(_SBOM),
     "rows.ndjson": json.dumps(_ROW) + "\n",
+    "key.pem": _KEY,
+    "statements.jsonl": json.dumps(_STATEMENT) + "\n",
     "mixed.ndjson": json.dumps(_ROW) + "\n" + json.dumps(_ROW | {"event": 7}) + "\n",
     "unreadable": "{ this is nothing",
 }

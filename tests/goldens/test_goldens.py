@@ -10,7 +10,7 @@ from tests.goldens.api import PATHS, is_api, parameters_of
 from tests.goldens.command_cases import ARGUMENTS, LEFT_OUT, NEVER_DONE, paths_in, words_of
 from tests.goldens.commands import cases_of, leaves
 from tests.goldens.pages import STREAMS, file_name, is_page
-from tests.goldens.world import ID_NAMES
+from tests.goldens.world import ID_NAMES, MORE_IDS
 from tests.interpreters import run_module
 
 PART = r"api/GET_api_v1_admin_orgs_\{slug\}_(oidc-bindings|audit)\.|json/apikey-issue\.txt"
@@ -37,7 +37,7 @@ async def test_each_endpoint_is_called_with_a_value_for_each_parameter(world: Wo
 
 def test_each_command_can_be_called() -> None:
     commands = leaves()
-    names = dict.fromkeys((*ID_NAMES, *paths_in(Path()), "server"), "x")
+    names = dict.fromkeys((*ID_NAMES, *MORE_IDS, *paths_in(Path()), "server"), "x")
 
     assert ARGUMENTS.keys() | LEFT_OUT.keys() | NEVER_DONE.keys() <= commands.keys()
     for name, command in commands.items():

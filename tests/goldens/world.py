@@ -60,6 +60,8 @@ ID_NAMES: Final = (
     "exception_id",
 )
 """The names of path parameters for which an installation has something."""
+MORE_IDS: Final = ("install_id", "run_id")
+"""Of an admitted install, for commands."""
 _UNAVAILABLE: Final = 503
 _TRIES: Final = 20
 _DATABASE: Final = "countersign.d*[!m]"
@@ -309,6 +311,14 @@ def _ids_of(made: Installation) -> dict[str, str]:
         "members", "member", "list", is_such=lambda entry: entry["email"] == MEMBERS["member"][1]
     )
     team = first("teams", "team", "list")
+    install = first(
+        "entries",
+        "audit",
+        "list",
+        "--event",
+        "install_allowed",
+        is_such=lambda entry: entry["run_id"] is not None,
+    )
     return {
         "slug": "acme",
         "binding_id": binding["id"],
@@ -316,6 +326,8 @@ def _ids_of(made: Installation) -> dict[str, str]:
         "audit_id": first("entries", "audit", "list", "--limit", "1", "--event", "blocklist_hit")[
             "id"
         ],
+        "install_id": install["id"],
+        "run_id": install["run_id"],
         "member_id": member["id"],
         "team_id": team["id"],
         "role": "auditor",

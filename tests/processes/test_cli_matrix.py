@@ -27,6 +27,7 @@ from tests.processes.command_line import Ran
 from tests.processes.desks import Desk
 from tests.processes.homes import Home, Server, owner_cookie
 from tests.processes.strange_servers import Strange, strange_server
+from tests.service.packages.attestations.rows import RUN, admit
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +135,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
     row = home.ask("audit", "list", *ACME, "--limit", "1")["entries"][0]
     home.ask("evidence", "sign")
     home.ask("evidence", "witness", "add", str(SomeWitness("witness.example/w1").key), "https://w1")
+    home.change(admit)
+    install = home.ask("audit", "list", *ACME, "--limit", "1")["entries"][0]
     ids = {
         "member_id": member["id"],
         "project_id": project["id"],
@@ -145,6 +148,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
         "binding_id": binding["id"],
         "export_id": exported["export_id"],
         "audit_id": row["id"],
+        "install_id": install["id"],
+        "run_id": RUN,
         "exception_id": home.change(ask_for_an_exception),
     }
     yield Prepared(home, ids)
@@ -290,7 +295,7 @@ LISTS = (
     *("entries", "exports", "bindings", "rejected", "rules", "nearest", "members", "teams"),
     *("projects", "api_keys", "organisations", "domains", "sessions", "artifacts", "feeds"),
     *("machine_tokens", "imports", "actions", "findings", "plan", "roles", "notes"),
-    *("exceptions", "changes"),
+    *("exceptions", "changes", "installs", "keys"),
 )
 HOSTILE = {
     "missing": {"id": [], "org": 5, "last": None},

@@ -65,7 +65,7 @@ def check_refused(ran: Ran, words: tuple[str, ...], why: str) -> None:
 def test_every_command_says_where_it_works_and_whether_it_changes_anything():
     assert all(isinstance(command, Command) for command in COMMANDS.values())
     local = {words for words, command in COMMANDS.items() if command.place is CommandPlace.LOCAL}
-    verifying = {("audit", "verify-export"), ("evidence", "verify")}
+    verifying = {("attest", "verify"), ("audit", "verify-export"), ("evidence", "verify")}
     assert local == verifying | {("demo",), ("init",), ("serve",)}
     assert {" ".join(words) for words in LOCAL} == documented_as_local()
     changing = {words[-1] for words in LOCAL if COMMANDS[words].changes}

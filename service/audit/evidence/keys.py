@@ -22,7 +22,8 @@ from service.store.tables import EvidenceKey
 
 KEY_LOST: Final = Conflict.of(
     "COUNTERSIGN_SECRET_KEY is not the one that key {value} was derived from: set the former one,"
-    " or begin a new key with `countersign evidence key rotate`"
+    " or begin a new key with `countersign evidence key rotate`",
+    value="evk_5d7f9h1k3m5p7r9t",
 )
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from analytics.export.formats import ExportFormat
 from analytics.model.decision_reason import compact
-from analytics.model.envelopes import VerifiedCi
-from analytics.model.events import Envelope
+from analytics.model.envelopes import Admission, InstallAllowed, OssFirstParty, VerifiedCi
+from analytics.model.events import Envelope, Event
 from analytics.model.instants import midnight, utc_day
 from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.org_envelopes import (
@@ -225,6 +225,10 @@ def _address(networks: Networks, person: Person, chance: Random) -> str:
     return f"{networks.office}.{chance.randint(10, 40)}"
 
 
+_REGISTRIES: Final[dict[EcosystemName, str]] = {
+    "npm": "https://registry.npmjs.org/",
+    "pypi": "https://pypi.org/simple/",
+}
 _CLIENTS: Final[dict[EcosystemName, str]] = {"npm": "npm/11.19.1", "pypi": "uv/0.13.9"}
 _RUN_IDS_FROM: Final = 14_000_000_000
 _RUNNERS: Final = (11, 58)  # the last number of an address in a job's network
@@ -373,7 +377,7 @@ class History:
         columns["version"] += [verdict.version for verdict in verdicts]
         columns["decision"] += [verdict.decision for verdict in verdicts]
         columns["decision_reason"] += [verdict.decision_reason for verdict in verdicts]
-        columns["payload"] += _payloads(verdicts, ci)
+        columns["payload"] += self._payloads(verdicts, run, job.ecosystem, ci)
         files = [_file_of(job.ecosystem, each.package, each.version) for each in verdicts]
         for place, name in enumerate(FileColumns._fields):
             columns[name] += [file[place] for file in files]
@@ -402,6 +406,31 @@ class History:
             "ecosystem": job.ecosystem,
         }
 
+    def _payloads(
+        self,
+        verdicts: list[Verdict],
+        run: JobRun,
+        ecosystem: EcosystemName,
+        ci: VerifiedCi | None,
+    ) -> list[str]:
+        """The envelopes, with a verified token's claims, and what installs were admitted by."""
+        is_after_incident = run.at_us >= to_us(self._calendar.instant(self._profile.incident))
+        own = self._profile.ecosystems[ecosystem].registry
+        registries = {InstallAllowed.event: _REGISTRIES[ecosystem], OssFirstParty.event: own}
+        known: dict[str, str] = {}
+        for verdict in {verdict.payload: verdict for verdict in verdicts}.values():
+            keys: dict[str, Any] = (
+                {**verdict.envelope} if ci is None else {**verdict.envelope, "ci": ci}
+            )
+            if verdict.event in registries:
+                keys["admission"] = Admission(
+                    registry=registries[Event(verdict.event)],
+                    policy_revision=2 if is_after_incident else 1,
+                    blocklist_generation=0,
+                )
+            known[verdict.payload] = compact(keys)
+        return [known[verdict.payload] for verdict in verdicts]
+
     def _ci(self, run: JobRun, token: TokenEntry, chance: Random) -> VerifiedCi:
         """The claims of a verified request's token."""
         began_us = to_us(self._calendar.opened_at)
@@ -412,15 +441,6 @@ class History:
             run_id=str(_RUN_IDS_FROM + (run.at_us - began_us) // 100_000),
             jti=_uuid(chance),
         )
-
-
-def _payloads(verdicts: list[Verdict], ci: VerifiedCi | None) -> list[str]:
-    """The envelopes; those of a verified request include the token's claims."""
-    if ci is None:
-        return [verdict.payload for verdict in verdicts]
-    envelopes = {verdict.payload: verdict.envelope for verdict in verdicts}
-    with_ci = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
-    return [with_ci[verdict.payload] for verdict in verdicts]
 
 
 def _uuid(chance: Random) -> str:

@@ -34,6 +34,7 @@ from tests.conftest import (
     refused,
     unscoped_key,
 )
+from tests.service.packages.attestations.rows import admit
 
 EVERYTHING: Final = frozenset(
     {"oidc:r", "oidc:w", "audit:r", "audit:export", "policy:r", "policy:w", "org:admin"}
@@ -230,6 +231,7 @@ REQUESTS: Final = {
     "dashboard_exceptions.ask_exception": Request(BELONGING, is_form=True),
     "dashboard_keys.revoke_machine_token": Request(BELONGING, is_form=True),
     "dashboard_exceptions.decide_form": Request("policy:w", is_form=True),
+    **{f"installs.{one}": Request("audit:r") for one in ("list_", "show", "keys")},
 }
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
 
@@ -534,8 +536,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         created = await world.client.post(bindings_path(slug), headers=world.admin, json=body)
         ids["<binding:binding_id>"] = (await created.get_json())["id"]
     if "<row:audit_id>" in path:
-        (row, *_) = await world.audit(slug)
-        ids["<row:audit_id>"] = row["id"]
+        ids["<row:audit_id>"] = await newest_row(world, slug, path)
     if path.endswith(PROVED):
         await world.services.checkpointer.take_in()
     for name, (collection, new) in CREATED.items():
@@ -556,6 +557,14 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         await world.services.exporter.drain()
         ids["<export_id>"] = answer.headers["x-export-id"]
     return ids
+
+
+async def newest_row(world: World, slug: str, path: str) -> str:
+    """The id of a row of the organisation; for statements, of a package that was admitted."""
+    if path.endswith("/attestation"):
+        await admit(world.services, slug)
+    (row, *_) = await world.audit(slug)
+    return str(row["id"])
 
 
 async def new_machine_token(world: World, slug: str) -> str:

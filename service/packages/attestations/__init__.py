@@ -1,0 +1,1 @@
+"""Statements on packages that the install proxy admitted."""
