@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
-from threading import Lock
+from functools import cached_property
 from typing import Any, Final
 
 from analytics.model.errors import StoreFault, StoreUnreachable
@@ -58,15 +58,13 @@ class ObjectLocks:
         self._place = place
         self._endpoint = endpoint
         self._wait_s = wait_s
-        self._connected: Any = None
-        self._lock = Lock()
 
     def check_enabled(self) -> None:
         """Raise NoObjectLock unless the bucket can lock objects."""
         url = f"s3://{self._place.bucket}"
         try:
             with _faults(url):
-                found = self._client().get_object_lock_configuration(Bucket=self._place.bucket)
+                found = self._client.get_object_lock_configuration(Bucket=self._place.bucket)
         except ObjectMissing:
             found = {"ObjectLockConfiguration": {}}
         if found["ObjectLockConfiguration"].get("ObjectLockEnabled") != "Enabled":
@@ -78,15 +76,15 @@ class ObjectLocks:
         None, changing nothing, if there is one.
         """
         try:
-            with _faults(key):
-                stored = self._client().put_object(
-                    **self._object(key),
-                    Body=content,
-                    IfNoneMatch="*",
-                    ChecksumAlgorithm="SHA256",
-                    ObjectLockMode=self.mode.upper(),
-                    ObjectLockRetainUntilDate=until,
-                )
+            stored = self._send(
+                "put_object",
+                key,
+                Body=content,
+                IfNoneMatch="*",
+                ChecksumAlgorithm="SHA256",
+                ObjectLockMode=self.mode.upper(),
+                ObjectLockRetainUntilDate=until,
+            )
         except RequestRefused as fault:
             if fault.code in _EXISTS:
                 return None
@@ -95,8 +93,7 @@ class ObjectLocks:
 
     def locked_until(self, key: str, version: str = "") -> datetime | None:
         """When the lock of the object, or of that version of it, ends; None: it has none."""
-        with _faults(key):
-            found = self._client().head_object(**self._object(key, version))
+        found = self._send("head_object", key, version)
         until: datetime | None = found.get("ObjectLockRetainUntilDate")
         return until
 
@@ -110,24 +107,19 @@ class ObjectLocks:
 
     def retain(self, key: str, until: datetime, version: str = "") -> None:
         """Have the lock end then, earlier too. Raises RequestRefused."""
-        with _faults(key):
-            self._client().put_object_retention(
-                **self._object(key, version),
-                Retention={"Mode": self.mode.upper(), "RetainUntilDate": until},
-            )
+        retention = {"Mode": self.mode.upper(), "RetainUntilDate": until}
+        self._send("put_object_retention", key, version, Retention=retention)
 
     def hold(self, key: str, *, is_held: bool) -> None:
         """Begin or end a legal hold of the object, which is in force beside its lock."""
-        with _faults(key):
-            self._client().put_object_legal_hold(
-                **self._object(key), LegalHold={"Status": "ON" if is_held else "OFF"}
-            )
+        status = "ON" if is_held else "OFF"
+        self._send("put_object_legal_hold", key, LegalHold={"Status": status})
 
     def versions(self, prefix: str) -> list[tuple[str, str]]:
         """Key and version of all that was stored and removed below `prefix`."""
-        pages = self._client().get_paginator("list_object_versions")
         skipped = len(self._key(""))
         with _faults(prefix):
+            pages = self._client.get_paginator("list_object_versions")
             return [
                 (entry["Key"][skipped:], entry["VersionId"])
                 for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._key(prefix))
@@ -140,45 +132,37 @@ class ObjectLocks:
 
         `is_bypassing` uses the permission to end locks of mode GOVERNANCE, if there is one.
         """
-        with _faults(key):
-            self._client().delete_object(
-                **self._object(key, version),
-                **({"BypassGovernanceRetention": True} if is_bypassing else {}),
-            )
+        bypass = {"BypassGovernanceRetention": True} if is_bypassing else {}
+        self._send("delete_object", key, version, **bypass)
 
     def _key(self, key: str) -> str:
         return f"{self._place.prefix}/{key}" if self._place.prefix else key
 
-    def _object(self, key: str, version: str = "") -> dict[str, str]:
+    def _send(self, request: str, key: str, version: str = "", **given: object) -> dict[str, Any]:
+        """The answer to a request of botocore's about the object, or that version of it."""
         named = {"Bucket": self._place.bucket, "Key": self._key(key)}
-        return named | ({"VersionId": version} if version else {})
+        named |= {"VersionId": version} if version else {}
+        with _faults(key):
+            answer: dict[str, Any] = getattr(self._client, request)(**named, **given)
+        return answer
 
+    @cached_property
     def _client(self) -> Any:  # noqa: ANN401 - botocore makes its class when it runs
-        with self._lock:
-            if self._connected is None:
-                self._connected = self._connect()
-            return self._connected
-
-    def _connect(self) -> Any:  # noqa: ANN401
         from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
         from botocore.session import Session
 
         session = Session(session_vars=_VARIABLES)
-        try:
-            return session.create_client(
-                "s3",
-                endpoint_url=self._endpoint or session.get_config_variable("aws_endpoint"),
-                config=Config(
-                    connect_timeout=min(self._wait_s / 2, 5),
-                    read_timeout=self._wait_s,
-                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
-                    max_pool_connections=_CONNECTIONS_MAX,
-                    s3={"addressing_style": "path"},
-                ),
-            )
-        except (BotoCoreError, ValueError):
-            raise StoreUnreachable("the AWS_* variables cannot be used") from None
+        return session.create_client(
+            "s3",
+            endpoint_url=self._endpoint or session.get_config_variable("aws_endpoint"),
+            config=Config(
+                connect_timeout=min(self._wait_s / 2, 5),
+                read_timeout=self._wait_s,
+                retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
+                max_pool_connections=_CONNECTIONS_MAX,
+                s3={"addressing_style": "path"},
+            ),
+        )
 
 
 @contextmanager
@@ -194,7 +178,7 @@ def _faults(key: str) -> Iterator[None]:
     except (NoConnection, HTTPClientError):
         raise StoreUnreachable(f"{key}: the object store is not reachable") from None
     except BotoCoreError as error:
-        # Its name says what is missing, such as NoCredentialsError.
+        # Its name says what is wrong, such as NoCredentialsError.
         raise StoreUnreachable(f"{key}: no request can be made: {type(error).__name__}") from None
 
 

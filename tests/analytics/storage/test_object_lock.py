@@ -57,6 +57,7 @@ def test_a_lock_is_extended_and_never_shortened(locks):
         locks.retain("a", until)
 
 
+@pytest.mark.slow
 def test_a_legal_hold_outlasts_the_lock(locks):
     until = real_now() + SHORTLY
     version = locks.create("a", b"", until)
@@ -107,6 +108,7 @@ def test_a_lock_that_these_credentials_may_bypass_is_reported(bucket):
     assert [attempt for attempt in found if not found[attempt]] == [Attempt.BYPASS]
 
 
+@pytest.mark.slow
 def test_a_probe_removes_what_earlier_ones_left_once_it_is_unlocked(locks):
     ended = real_now() + SHORTLY
     locks.create(f"{PROBES}/old", b"", ended)

@@ -213,8 +213,7 @@ async def under_hold(audit: AuditWorld, is_held: bool) -> None:
 
 
 def is_held(audit: AuditWorld, segment: Segment) -> bool:
-    key = locks(audit)._object(key_of(segment))
-    found = locks(audit)._client().head_object(**key)
+    found = locks(audit)._send("head_object", key_of(segment))
     return bool(found.get("ObjectLockLegalHoldStatus") == "ON")
 
 
@@ -270,6 +269,7 @@ async def lock_shortly(audit: AuditWorld, patch: pytest.MonkeyPatch, day: date) 
     return end
 
 
+@pytest.mark.slow
 async def test_a_merged_segment_is_kept_until_its_lock_ends(locked, monkeypatch):
     """Then no version of it is left, so that its bytes are free."""
     day = await add_day(locked, 2)
@@ -370,6 +370,7 @@ async def test_kill_9_between_bucket_and_catalog_repeats_the_lock(locked, step):
     assert (await lines(locked))[day].locked_until == pruned_at(Tier.ORG, day)
 
 
+@pytest.mark.slow
 async def test_a_crash_of_an_unlink_repeats_it(locked, monkeypatch):
     day = await add_day(locked, 2)
     end = await lock_shortly(locked, monkeypatch, day)
@@ -481,6 +482,7 @@ async def test_a_service_does_not_start_where_the_bucket_has_no_object_lock(
         await prepare(settings, clock)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only(reason="a dump of PostgreSQL differs in the database alone")
 async def test_a_backup_by_version_is_restored_without_what_was_pruned_since(
     locked, monkeypatch, tmp_path
