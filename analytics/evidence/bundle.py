@@ -125,7 +125,7 @@ def write_bundle(
         keys = Policy.parse(policy.encode()).logs
         for name, text in {
             README: README_TEXT,
-            MANIFEST: msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n",
+            MANIFEST: msgspec.json.format(msgspec.json.encode(manifest)).decode(),
             KEYS: "".join(f"{key}\n" for key in keys),
             POLICY: policy,
             CHECKPOINT: str(checkpoint),
@@ -314,13 +314,13 @@ class _Verifier:
         log = self.checkpoint
         extent = _extent(manifest.rows, self.first_index, self.last_index)
         signer = self.note.signers(self.policy.keys_of(log))[0]
-        self.result.proved.insert(
-            0,
+        sentences = [
             f"{extent} are, byte for byte, in the log {log.origin} of {log.size:,} rows, as its"
             f" checkpoint says, which {signer.label} signed",
-        )
+        ]
         if manifest.kind is Kind.RANGE and manifest.rows:
-            self.result.proved.insert(1, "no row is left out between these indexes")
+            sentences.append("no row is left out between these indexes")
+        self.result.proved[:0] = sentences
         self.result.not_proved.append(
             "that all was written that happened, or that created_at is true: rows are as logged"
         )

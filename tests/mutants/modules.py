@@ -6,6 +6,11 @@ from typing import Final
 REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
 
 _TESTS: Final = {
+    "analytics/evidence/bundle.py": "test_bundle processes/test_cli_evidence",
+    "analytics/evidence/policies.py": "test_policies test_bundle processes/test_cli_evidence",
+    "analytics/evidence/receipts.py": (
+        "test_bundle processes/test_cli_evidence service/audit/evidence/test_signed_receipts"
+    ),
     "analytics/export/csv_json.py": (
         "analytics/imports/test_readers test_prefetch test_wire test_text_encoder test_writers"
     ),
@@ -170,6 +175,7 @@ _TESTS: Final = {
     "service/audit/compactor.py": (
         "test_compaction test_takeover service/audit/test_crashes service/test_closing"
     ),
+    "service/audit/evidence/witness.py": "test_witness",
     "service/audit/export_entries.py": "test_export_list",
     "service/audit/garbage_collector.py": (
         "test_crashes test_s3_crashes test_takeover test_compaction "

@@ -132,7 +132,7 @@ def test_another_file_than_the_exported_one_is_named(elsewhere: Home, receipt: P
     receipt.with_name("acme.csv").write_bytes(EXPORTED + b"x")
     ran = verify(elsewhere, receipt, "--key", LOG.key)
     assert ran.code == 1
-    assert "  acme.csv: not the file of export exp_1: size or SHA-256 differ" in ran.out
+    assert "  acme.csv: not the file of export exp_1: its SHA-256 differs" in ran.out
     receipt.with_name("acme.csv").unlink()
     assert "acme.csv" in verify(elsewhere, receipt, "--key", LOG.key).refusal
 
@@ -174,3 +174,36 @@ def test_what_is_neither_is_a_finding(elsewhere: Home, tmp_path: Path) -> None:
     ran = verify(elsewhere, tmp_path / "x.csv")
     assert ran.code == 1
     assert "the bundle: File is not a zip file" in ran.out
+
+
+@pytest.fixture
+def signed(quiet_home: Home) -> Home:
+    """A data dir with rows, which are signed."""
+    for name in ("a", "b", "c"):
+        quiet_home.ask("team", "add", "--org", "acme", name)
+    quiet_home.ask("evidence", "sign")
+    return quiet_home
+
+
+def test_what_is_exported_is_verified_elsewhere(signed: Home, elsewhere: Home) -> None:
+    """From the operator's machine to the auditor's, by files alone."""
+    keys = elsewhere.folder / "log.vkey"
+    checkpoint = signed.ask("evidence", "checkpoint", "--org", "acme")
+    keys.write_text("\n".join(checkpoint["keys"]))
+    bundle = elsewhere.folder / "all.zip"
+    signed.ask("evidence", "export", "--org", "acme", "-o", str(bundle))
+    exported = elsewhere.folder / "acme.csv"
+    export = ("audit", "export", "--org", "acme", "--format", "csv", str(exported))
+    export_id = signed.ask(*export)["export_id"]
+    receipt = Path(f"{exported}.receipt.json")
+    receipt.write_text(signed.order("audit", "exports", "receipt", "--org", "acme", export_id).out)
+
+    rows = verify(elsewhere, bundle, "--key", keys)
+    file = verify(elsewhere, receipt, "--key", keys)
+
+    assert (rows.code, file.code) == (0, 0), (rows.out, file.out)
+    assert f"  {checkpoint['size']:,} rows (index 0 to " in rows.out
+    assert "no row is left out between these indexes" in rows.out
+    assert f"  the export {export_id} of " in file.out
+    exported.write_bytes(exported.read_bytes().replace(b"team_created", b"team_deleted"))
+    assert verify(elsewhere, receipt, "--key", keys).code == 1

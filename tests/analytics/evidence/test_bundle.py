@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from analytics.evidence.bundle import Kind, verify_bundle
+from analytics.evidence.bundle import TEXT_BYTES_MAX, Kind, verify_bundle
 from analytics.evidence.notes import Note, consistency_text
 from analytics.evidence.policies import Policy
 from analytics.evidence.receipts import digest_of
@@ -95,9 +95,15 @@ def test_the_same_rows_make_the_same_bundle() -> None:
 
 
 def test_an_empty_bundle_proves_no_row() -> None:
-    result = verify(unpacked(LOG.bundle([])[0]))
+    result = verify(unpacked(LOG.bundle([], Kind.RANGE)[0]))
     assert result.findings == []
-    assert result.proved[0].startswith("no rows are")
+    (proved,) = result.proved
+    assert proved.startswith("no rows are")
+
+
+def test_what_is_written_is_compressed() -> None:
+    with zipfile.ZipFile(io.BytesIO(LOG.bundle(PLACES)[0])) as bundle:
+        assert {info.compress_type for info in bundle.infolist()} == {zipfile.ZIP_DEFLATED}
 
 
 def changed_row(files: Files) -> str:
@@ -145,7 +151,7 @@ def unreadable_row(files: Files) -> str:
 
 def swapped_file(files: Files) -> str:
     files["export/acme.csv"] = EXPORTED.replace(b"aud_1", b"aud_2")
-    return "export/acme.csv: not the file of export exp_1: size or SHA-256 differ"
+    return "export/acme.csv: not the file of export exp_1: its SHA-256 differs"
 
 
 def changed_receipt(files: Files) -> str:
@@ -174,6 +180,16 @@ def unsigned_receipt(files: Files) -> str:
 def other_receipt(files: Files) -> str:
     files["receipt.json"] = OTHER.receipt(EXPORTED)
     return f"receipt.json: of the log {OTHER.origin}; trusted are: {LOG.key.label}"
+
+
+def receipt_of_another_tenant(files: Files) -> str:
+    files["receipt.json"] = LOG.receipt(EXPORTED, tenant_id="org_other")
+    return "receipt.json: it is of another organisation, org_other"
+
+
+def index_twice(files: Files) -> str:
+    files[proof_name(5)] = LOG.proof(4).encode()
+    return f"row {LOG.id(5)} (index 4) comes after that of index 4"
 
 
 def no_receipt(files: Files) -> str:
@@ -206,6 +222,11 @@ def other_organisations_manifest(files: Files) -> str:
     return "manifest.json: it names the log audit.example/org_other"
 
 
+def no_json(files: Files) -> str:
+    files["manifest.json"] = b"{"
+    return "manifest.json: Input data was truncated"
+
+
 def no_text(files: Files) -> str:
     files["checkpoint.txt"] = b"\xff" + files["checkpoint.txt"]
     return "checkpoint.txt: 'utf-8' codec can't decode"
@@ -230,12 +251,15 @@ CHANGES = [
     receipt_with_a_new_digest,
     unsigned_receipt,
     other_receipt,
+    receipt_of_another_tenant,
+    index_twice,
     no_receipt,
     changed_checkpoint,
     changed_origin,
     other_checkpoint,
     other_organisations_proof,
     other_organisations_manifest,
+    no_json,
     no_text,
     no_manifest,
 ]
@@ -337,6 +361,20 @@ def test_keys_that_differ_from_those_of_the_policy_are_named() -> None:
     assert verify(files, None).findings == ["log.vkey: it has other keys than policy.txt"]
 
 
+def test_a_policy_that_cannot_be_read_is_named() -> None:
+    files = ROWS | {"policy.txt": b"quorum W\n"}
+    assert verify(files).findings == []
+    assert verify(files, None).findings == [
+        "policy.txt: line 1: no witness or group W stands above"
+    ]
+
+
+def test_rows_that_are_left_out_are_named_in_order() -> None:
+    files = ROWS | {"rows.ndjson": b""}
+    named = [finding.partition(":")[0] for finding in findings(files)]
+    assert named == [*map(proof_name, PLACES), "rows.ndjson"]
+
+
 W1, W2, W3 = (SomeWitness(f"w{n}.example/a") for n in (1, 2, 3))
 WITNESSED = "".join(
     [
@@ -414,6 +452,44 @@ def test_consistency_of_another_size_or_log_is_refused() -> None:
     )
 
 
+def test_consistency_with_another_trusted_log_is_refused() -> None:
+    """A policy may name several."""
+    both = Policy((LOG.key, OTHER.key))
+    assert verify(consistent(200, OTHER.checkpoint(200)), both).findings == [
+        f"consistency.txt: it is of the first 200 rows of {OTHER.origin}"
+    ]
+
+
+def test_a_row_of_another_organisation_in_the_log_is_named() -> None:
+    mixed = Log(300)
+    mixed.entries[5], mixed.leaves[5] = OTHER.entries[5], OTHER.leaves[5]
+    assert findings(unpacked(mixed.bundle([4, 5])[0])) == [
+        f"row {LOG.id(5)}: it is of another organisation, org_other"
+    ]
+
+
+def test_an_exported_file_may_be_large() -> None:
+    exported = bytes(3 * TEXT_BYTES_MAX)
+    files = ROWS | {"receipt.json": LOG.receipt(exported), "export/acme.csv": exported}
+    assert findings(files) == []
+    for longer in (exported + b"x", exported[:-1]):
+        assert findings(files | {"export/acme.csv": longer}) == [
+            "export/acme.csv: not the file of export exp_1: its SHA-256 differs"
+        ]
+
+
+def test_an_encrypted_file_is_refused() -> None:
+    """Nothing asks for a password."""
+    bundle = packed({"rows.ndjson": ROWS["rows.ndjson"]} | ROWS)
+    flags = {b"PK\x03\x04": 6, b"PK\x01\x02": 8}
+    encrypted = bytearray(bundle)
+    for header, offset in flags.items():
+        encrypted[bundle.index(header) + offset] |= 1
+    assert verify_bundle(io.BytesIO(bytes(encrypted)), TRUSTED).findings == [
+        "the bundle: rows.ndjson is encrypted, or compressed by another method than deflate"
+    ]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -448,9 +524,28 @@ def test_a_bomb_is_not_unpacked() -> None:
     ]
 
 
-def test_too_many_bytes_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analytics.evidence.bundle.BYTES_MAX", 1_000)
-    assert findings(ROWS) == ["the bundle: it has more than 200,000 files or 1,000 bytes"]
+def test_more_than_the_limits_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"ROWS_MAX": len(ROWS), "BYTES_MAX": sum(map(len, ROWS.values()))}
+    for name, value in limits.items():
+        monkeypatch.setattr(f"analytics.evidence.bundle.{name}", value)
+    assert findings(ROWS) == []
+    for name, value in limits.items():
+        with monkeypatch.context() as limited:
+            limited.setattr(f"analytics.evidence.bundle.{name}", value - 1)
+            (finding,) = findings(ROWS)
+            assert finding.startswith("the bundle: it has more than ")
+
+
+def test_a_file_may_have_the_size_of_the_limit() -> None:
+    longest = ROWS["README.txt"].ljust(TEXT_BYTES_MAX)
+    assert findings(ROWS | {"README.txt": longest}) == []
+    assert "README.txt is longer" in findings(ROWS | {"README.txt": longest + b" "})[0]
+
+
+def test_an_exported_file_may_have_any_name() -> None:
+    """Names that are not ASCII have a flag in a zip file."""
+    files = {name: content for name, content in ROWS.items() if not name.startswith("export/")}
+    assert findings(files | {"export/größe .csv": EXPORTED}) == []
 
 
 def test_other_compression_is_refused() -> None:

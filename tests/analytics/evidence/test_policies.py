@@ -80,6 +80,11 @@ WITNESS = f"witness W {key('W')}"
         (f"witness none {key('W')}", "the name none has a meaning already"),
         (f"{WITNESS}\ngroup G 2 W", "line 2: 2 is not all, any or a number up to 1"),
         (f"{WITNESS}\ngroup G 0 W", "0 is not all, any or a number"),
+        (f"{WITNESS}\ngroup G most W", "most is not all, any or a number"),
+        (
+            f"{WITNESS}\nwitness V {key('V')}\ngroup G 1 W\ngroup G 1 V",
+            "line 4: the name G has a meaning already",
+        ),
         (f"{WITNESS}\ngroup G all", "line 2: not a log, witness, group or quorum"),
         (f"{WITNESS}\ngroup G 1 W W", "W is a member already"),
         (f"{WITNESS}\ngroup G any W\ngroup H any W", "line 3: W is a member already"),

@@ -78,7 +78,7 @@ async def test_what_is_no_cosignature_is_told(answer: Answer, reason: str) -> No
 
 
 async def test_the_size_that_a_witness_cosigned_is_taken_from_its_answer() -> None:
-    with pytest.raises(OtherSizeCosigned) as other:
+    with pytest.raises(OtherSizeCosigned, match="a checkpoint of 7 rows last") as other:
         await ask(answering("7\n", 409, content_type="text/x.tlog.size"))
     assert other.value.size == 7
 
