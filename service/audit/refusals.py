@@ -60,9 +60,13 @@ class RowPruned(Refusal):
         self.entry_id = entry_id
 
 
-NOT_SIGNED_YET: Final = Conflict.of(
-    "the row is newer than the last checkpoint: ask again in a minute", retry_after_s=60
-)
+class NotSignedYet(Conflict):
+    """No checkpoint covers the row yet."""
+
+    text = "the row is newer than the last checkpoint: ask again in a minute"
+    retry_after_s = 60
+
+
 NO_CHECKPOINT: Final = Conflict.of(
     "no checkpoint of this org is signed yet: ask again in a minute", retry_after_s=60
 )

@@ -55,6 +55,7 @@ async def evidence_policy(client: Client, slug: str) -> CommandResult:
 
 @api_command(evidence, "export")
 @with_filters
+@click.option("--id", "ids", metavar="ID", multiple=True, help="This row; instead of filters.")
 @click.option(
     "-o",
     "--output",
@@ -70,6 +71,7 @@ async def evidence_export(
     /,  # `client` is a filter, too
     slug: str,
     path: Path,
+    ids: tuple[str, ...],
     *,
     is_forced: bool,
     **filters: Any,  # noqa: ANN401 - click's own values
@@ -82,11 +84,15 @@ async def evidence_export(
     parameters = as_parameters(filters)
     parse_query(parameters)
     checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
-    ids, newer = await _ids(client, slug, parameters, checkpoint["last_id"])
+    if ids and parameters:
+        raise click.UsageError("--id and filters exclude each other")
+    signed, newer = sorted({*ids}), 0
     if not ids:
+        signed, newer = await _ids(client, slug, parameters, checkpoint["last_id"])
+    if not signed:
         raise NO_ROWS
     with new_file(path, is_forced=is_forced) as file:
-        rows = await _proven(client, slug, ids, checkpoint["size"])
+        rows = await _proven(client, slug, signed, checkpoint["size"])
         indexes = [row.index for row in rows]
         is_range = indexes == list(range(indexes[0], indexes[-1] + 1))
         note = Note.parse(checkpoint["note"])

@@ -7,13 +7,16 @@ from msgspec import Meta
 from quart import Blueprint, url_for
 from quart.typing import ResponseReturnValue
 
+from analytics.evidence.notes import Note
 from analytics.export.wire import json_objects
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.events import Decision
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, parse_query
 from service.access.roles import Capability
 from service.audit import saved_searches
+from service.audit.evidence.evidence_api import prove
 from service.audit.query_service import find_entry
+from service.audit.refusals import NotSignedYet
 from service.audit.tenant_log import TenantLog, open_log
 from service.packages.ecosystem import InvalidPackageName, Release
 from service.packages.names import canonical_name
@@ -167,6 +170,19 @@ async def row_page(call: Call[DashboardServices], audit_id: str) -> View:
     retention = retention_window(call.org, row.context.now)
     page = {"row": row, "json": pretty_json(row.entry), "pivots": pivots, "retention": retention}
     return {"page": page}
+
+
+@Page(blueprint, "/audit/<row:audit_id>/proof", "proof.html", needs=Capability.AUDIT_READ)
+async def proof_page(call: Call[DashboardServices], audit_id: str) -> View:
+    """The proof that a row is in the log, which a script on the page verifies."""
+    try:
+        proof = await prove(call.services.audit, call.org, audit_id)
+    except NotSignedYet:
+        return {"audit_id": audit_id, "proof": None}
+    origin = proof.keys[0].name
+    signers = [line.split(" ")[1] for line in Note.parse(proof.note).signatures]
+    witnesses = [name for name in signers if name != origin]
+    return {"audit_id": audit_id, "proof": proof, "origin": origin, "witnesses": witnesses}
 
 
 @page_get(blueprint, "/audit/<row:audit_id>/details", needs=Capability.AUDIT_READ)

@@ -141,6 +141,19 @@ VIEWS: Final = (
             )
         },
     ),
+    Question(
+        "Proofs of the log",
+        "differences from what was signed, new signing keys, witnesses, what followed a restore",
+        {
+            "event": (
+                log.EvidenceDiffers.event,
+                log.EvidenceKeyRotated.event,
+                log.EvidenceResumed.event,
+                log.WitnessAdded.event,
+                log.WitnessRemoved.event,
+            )
+        },
+    ),
 )
 
 

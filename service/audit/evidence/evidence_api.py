@@ -14,7 +14,7 @@ from analytics.model.schema import audit_id as row_id
 from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
 from service.audit.evidence.keys import verifier_keys
-from service.audit.evidence.prover import Prover, note_of
+from service.audit.evidence.prover import InclusionOfRow, Prover, note_of
 from service.audit.evidence.trees import last_checkpoint, log_name
 from service.audit.evidence.witnesses import list_witnesses
 from service.audit.refusals import (
@@ -22,16 +22,16 @@ from service.audit.refusals import (
     EVIDENCE_DIFFERS,
     LEAVES_PRUNED,
     NO_CHECKPOINT,
-    NOT_SIGNED_YET,
     QUERY_REFUSALS,
     SIZES_INVALID,
     TILE_NOT_FOUND,
     AuditRowNotFound,
+    NotSignedYet,
     RowPruned,
 )
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
-from service.store.tables import EvidenceCheckpoint, EvidenceTree
+from service.store.tables import EvidenceCheckpoint, EvidenceTree, Organisation
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, NonNegative, Omittable, Request, TimestampUs
@@ -134,7 +134,7 @@ class RowProof(Answer):
     refuses=[
         AuditRowNotFound,
         CHECKPOINT_NOT_FOUND,
-        NOT_SIGNED_YET,
+        NotSignedYet,
         RowPruned,
         EVIDENCE_DIFFERS,
         *QUERY_REFUSALS,
@@ -143,17 +143,7 @@ class RowProof(Answer):
 async def proof(call: Call[AuditServices], query: ProofQuery, audit_id: str) -> RowProof:
     """Prove that a row is in the log, unchanged, by the last checkpoint or another one."""
     size = None if query.size is UNSET else query.size
-    seq = parse_audit_id(audit_id)
-    if seq is None:
-        raise AuditRowNotFound
-    try:
-        proved = await (await _prover(call)).inclusion(seq, size)
-    except LeavesDiffer:
-        # Rows around it may have been pruned meanwhile: then it is found as they are now.
-        try:
-            proved = await (await _prover(call)).inclusion(seq, size)
-        except LeavesDiffer as fault:
-            raise EVIDENCE_DIFFERS(value=audit_id) from fault
+    proved = await prove(call.services, call.org, audit_id, size)
     return RowProof(
         org=call.org.slug,
         id=audit_id,
@@ -165,6 +155,26 @@ async def proof(call: Call[AuditServices], query: ProofQuery, audit_id: str) -> 
         keys=[str(key) for key in proved.keys],
         proof=proved.text,
     )
+
+
+async def prove(
+    services: AuditServices, org: Organisation, audit_id: str, size: int | None = None
+) -> InclusionOfRow:
+    """The proof of a row by the checkpoint of a size (None: the last one).
+
+    Raises what the endpoint refuses.
+    """
+    seq = parse_audit_id(audit_id)
+    if seq is None:
+        raise AuditRowNotFound
+    try:
+        return await (await _prover(services, org)).inclusion(seq, size)
+    except LeavesDiffer:
+        # Rows around it may have been pruned meanwhile: then it is found as they are now.
+        try:
+            return await (await _prover(services, org)).inclusion(seq, size)
+        except LeavesDiffer as fault:
+            raise EVIDENCE_DIFFERS(value=audit_id) from fault
 
 
 class ConsistencyQuery(Request):
@@ -197,7 +207,7 @@ async def consistency(call: Call[AuditServices], query: ConsistencyQuery) -> Con
     """Prove that nothing of the log has changed between two of its sizes."""
     wanted = None if query.new is UNSET else query.new
     try:
-        new, hashes = await (await _prover(call)).consistency(query.old, wanted)
+        new, hashes = await (await _prover(call.services, call.org)).consistency(query.old, wanted)
     except LeavesDiffer as fault:
         raise EVIDENCE_DIFFERS(value=f"number {query.old}") from fault
     return Consistency(org=call.org.slug, old=query.old, new=new, hashes=_base64(hashes))
@@ -225,7 +235,7 @@ async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree
     if not (_NUMBER.fullmatch(level) and _NUMBER.fullmatch(number)):
         raise TILE_NOT_FOUND
     try:
-        hashes = await (await _prover(call)).tile(int(level), int(number))
+        hashes = await (await _prover(call.services, call.org)).tile(int(level), int(number))
     except LeavesDiffer as fault:
         raise EVIDENCE_DIFFERS(value=f"of tile {level}/{number}") from fault
     if not hashes:
@@ -239,9 +249,8 @@ async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree
     )
 
 
-async def _prover(call: Call[AuditServices]) -> Prover:
-    services = call.services
-    log = await open_log(services.store, services.lake, call.org, services.clock())
+async def _prover(services: AuditServices, org: Organisation) -> Prover:
+    log = await open_log(services.store, services.lake, org, services.clock())
     return Prover(services.store, services.lake, log)
 
 

@@ -34,9 +34,9 @@ from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
     LEAVES_PRUNED,
     NO_CHECKPOINT,
-    NOT_SIGNED_YET,
     SIZES_INVALID,
     AuditRowNotFound,
+    NotSignedYet,
     RowPruned,
 )
 from service.audit.tenant_log import TenantLog
@@ -90,7 +90,7 @@ class Prover:
     async def inclusion(self, seq: int, size: int | None = None) -> InclusionOfRow:
         """The proof of a row that may be seen, by the checkpoint of a size (None: the last one).
 
-        Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NOT_SIGNED_YET, and LeavesDiffer
+        Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NotSignedYet, and LeavesDiffer
         if it is not as it was signed: also if rows around it were pruned after `log` was opened.
         """
         located: LocatedGroup | None = None
@@ -104,7 +104,7 @@ class Prover:
         if rows.num_rows == 0:
             raise AuditRowNotFound
         if signed is None or located is None or seq > signed.checkpoint.last_seq:
-            raise NOT_SIGNED_YET
+            raise NotSignedYet
         size = signed.checkpoint.size
         day = utc_day(rows.column("created_at")[0].as_py())
         async with self.store.read() as session:

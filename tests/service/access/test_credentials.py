@@ -157,6 +157,7 @@ REQUESTS: Final = {
     "searches.delete": Request("audit:r", is_change=True),
     "dashboard_investigate.row_page": Request("audit:r"),
     "dashboard_investigate.row_details": Request("audit:r"),
+    "dashboard_investigate.proof_page": Request("audit:r"),
     "dashboard_investigate.package_page": Request("audit:r", query={"name": "left-pad"}),
     "dashboard_investigate.run_page": Request("audit:r", query={"run_id": "1"}),
     "dashboard_investigate.save": Request("audit:r", is_form=True, makes_search=True),
