@@ -90,7 +90,7 @@ class SegmentLocker(LeasedJob):
     def __post_init__(self) -> None:
         self._is_broken = self._metrics.gauge(
             "countersign_object_lock_broken",
-            "1 for each attempt of a probe that the bucket did not resist.",
+            "1 for each attempt of the last probe that the bucket did not resist.",
             "attempt",
             mode="livemax",
         )
@@ -107,6 +107,8 @@ class SegmentLocker(LeasedJob):
         async with self._store.read() as session:
             last = await load_probe(session)
             due = await self._list_due(session, now)
+        if last is not None:
+            self._show(last)  # it may be another process's
         is_probed = last is not None and self._is_current(last, place, now)
         if is_probed and not due:
             return 0
@@ -156,11 +158,14 @@ class SegmentLocker(LeasedJob):
                 await forget_locks(work.session)
             content = msgspec.json.encode(probed).decode()
             await work.session.merge(Fact(name=_FACT, value=content))
-        for attempt, is_held in probed.held.items():
-            self._is_broken.labels(attempt).set(not is_held)
+        self._show(probed)
         if probed.broken:
             _log.error("object_lock_broken", attempts=probed.broken)
         return probed
+
+    def _show(self, probed: LockProbe) -> None:
+        for attempt, is_held in probed.held.items():
+            self._is_broken.labels(attempt).set(not is_held)
 
     async def _lock(
         self, lease: HeldLease, bucket: S3Segments, due: list[DueLock], now: datetime

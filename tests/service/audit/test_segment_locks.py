@@ -438,6 +438,22 @@ async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked)
         assert (await load_probe(session)).probed_at == locked.clock.now
 
 
+async def test_a_broken_lock_is_told_after_a_restart_too(locked):
+    """The tests' own credentials may end locks of mode governance."""
+    own = msgspec.structs.replace(locked.services.settings, object_lock="governance")
+    services = build_services(own, locked.clock)
+    await services.locker.probe()
+    await services.close()
+
+    restarted = build_services(own, locked.clock)
+    await restarted.locker.lock_due()
+    shown = restarted.metrics.exposition()
+    await restarted.close()
+
+    assert b'countersign_object_lock_broken{attempt="bypass"} 1.0' in shown
+    assert b'countersign_object_lock_broken{attempt="delete"} 0.0' in shown
+
+
 async def test_objects_of_probes_and_checkpoints_are_no_segments(locked):
     """Neither for a check, nor for the sweep of orphans, nor for who owns the prefix."""
     segments, tenant_id = locked.services.lake.segments, locked.world.acme.id
