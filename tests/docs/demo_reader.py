@@ -56,7 +56,7 @@ class Model:
 
 
 def make_model(folder: Path, issuer: IssuerProcess) -> Model:
-    """The demo as `countersign demo` makes it, with a binding for the jobs of `issuer`."""
+    """The demo a minute after its start: signed, with a binding for the jobs of `issuer`."""
     issuers_file = folder / "issuers.toml"
     known = (REPOSITORY / "data" / "issuers.toml").read_text()
     issuers_file.write_text(known + issuer.table("of_the_test"))
@@ -65,6 +65,7 @@ def make_model(folder: Path, issuer: IssuerProcess) -> Model:
     _countersign(model, "demo", "--no-serve")
     _countersign(model, "bindings", "add", "--org", "acme", "--issuer", issuer.url, *binding)
     scopes = [word for scope in KEY_SCOPES for word in ("--scope", scope)]
+    _countersign(model, "evidence", "sign")
     issued = _countersign(model, "apikey", "issue", "--org", "acme", "--name", "reader", *scopes)
     return replace(model, key=str(issued["secret"]))
 

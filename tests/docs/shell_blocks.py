@@ -134,12 +134,6 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("docs/api.md", "pip install openapi-python-client"): (
         "takes five seconds; tests/openapi/test_python_client.py runs it, and uses the client"
     ),
-    ("docs/evidence.md", "countersign evidence verify "): (
-        "an auditor has these files; tests/processes/test_cli_evidence.py verifies such"
-    ),
-    ("docs/recipes/hand-a-year-to-an-auditor.md", "countersign evidence verify "): (
-        "needs the operator's key; tests/service/audit/evidence/test_signed_receipts.py has it"
-    ),
     ("docs/evidence.md", "openssl ts "): (
         "an authority answers in between; tests/evidence/test_timestamps.py is one"
     ),
