@@ -134,6 +134,12 @@ class LogRow:
         return _pairs(payload.get("ci")) if isinstance(payload, dict) else None
 
     @property
+    def admission(self) -> dict[str, Any] | None:
+        """What its package was admitted by; None if it was not, or the row does not say."""
+        payload = self.entry["payload"]
+        return payload.get("admission") if isinstance(payload, dict) else None
+
+    @property
     def payload(self) -> str | None:
         """Its payload as readable JSON."""
         payload = self.entry["payload"]

@@ -12,6 +12,7 @@ from service.audit.refusals import QueryTooSlow
 from service.store.journal import append
 from tests.analytics.samples import sample_row
 from tests.conftest import grant
+from tests.service.packages.attestations.rows import admit
 from tests.service.pages.page import (
     AUDIT,
     ORG,
@@ -69,6 +70,28 @@ async def test_a_run_at_the_provider_is_a_link(incident):
     page = await open_page(incident, f"{AUDIT}/{entry['id']}")
 
     assert page.link("GitHub") == "https://github.com/acme/storefront/actions/runs/1407"
+
+
+async def test_an_admitted_package_leads_to_its_signed_statement(incident):
+    await admit(incident.services)
+    (admitted, *_) = await incident.audit(event="install_allowed", package="left-pad")
+    page = await open_page(incident, f"{AUDIT}/{admitted['id']}")
+
+    assert (
+        "from https://registry.npmjs.org/: no rule is against it (revision 1 of the policy, no"
+        " blocklist)."
+    ) in " ".join(page.one("main").text.split())
+    answer = await incident.client.get(
+        page.link("Signed statement"), headers=incident.session("auditor")
+    )
+    assert (await answer.get_json())["payloadType"] == "application/vnd.in-toto+json"
+
+
+async def test_the_row_of_another_install_has_no_statement(incident):
+    (entry, *_) = await incident.audit(event="blocklist_hit")
+    page = await open_page(incident, f"{AUDIT}/{entry['id']}")
+
+    assert "Signed statement" not in page.one("main").text
 
 
 async def test_the_details_are_a_part_of_their_own_for_the_audit_page(incident):
