@@ -26,10 +26,10 @@ from service.core.version import CLIENT_DISTRIBUTION, service_version
 REPOSITORY = Path(__file__).parents[1]
 DEPENDENCIES = ("click", "httpx2", "msgspec", "packaging")
 EVIDENCE = ("cryptography",)
-"""What `evidence verify` needs besides: an extra, because jobs that install need none of it."""
+"""What verification needs besides: an extra, because jobs that install need none of it."""
 
-ON_FILES = ("service.cli.evidence",)
-"""Command modules that need no server and no data dir."""
+ON_FILES = ("service.cli.attest", "service.cli.evidence")
+"""Command modules with commands that need no server and no data dir."""
 
 OURS = ("service", "analytics")
 PROJECT = """\

@@ -12,10 +12,11 @@ import msgspec
 
 from service.cli.client import Client, drop_none, org_path
 from service.cli.commands import CURSOR, CommandPlace, api_command, declare
+from service.cli.evidence import log_keys
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.output import CommandResult, Table, more_lines
 from service.cli.root import root
-from service.core.errors import Invalid, NotFound
+from service.core.errors import NotFound
 from service.core.exit_codes import ExitCode
 
 _LIMIT: Final = 100
@@ -103,38 +104,30 @@ async def attest_bundle(
     return CommandResult(data, said, is_on_stderr=path == STANDARD_OUTPUT)
 
 
-@api_command(attest, "keys")
-async def attest_keys(client: Client, slug: str) -> CommandResult:
-    """Print the public keys that verify statements, in PEM; the newest first."""
-    answer = await client.get(org_path(slug, "installs", "attestation-keys"))
-    texts = "".join(key["public_key"] for key in answer["keys"])
-    said = texts or "There is no key yet: the first statement begins one."
-    return CommandResult(answer, said.splitlines())
-
-
 @declare(attest, "verify", place=CommandPlace.LOCAL)
 @click.argument("bundle", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
     "--key",
-    "key_file",
+    "keys",
+    metavar="VKEY|FILE",
+    multiple=True,
     required=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Public keys, as `attest keys` prints them.",
+    help="A key of the log that you trust, or a file with such keys.",
 )
-def attest_verify(bundle: Path, files: tuple[Path, ...], key_file: Path) -> CommandResult:
+def attest_verify(bundle: Path, files: tuple[Path, ...], keys: tuple[str, ...]) -> CommandResult:
     """Verify the statements of BUNDLE, and that each of FILES is one of their packages.
 
-    Exit code 1: a statement is not signed by the keys, or no statement is about a file.
+    Needs no server and no data dir. Exit code 1: a statement is not signed by the keys, or no
+    statement is about a file.
     """
-    keys = _public_keys(key_file.read_text())
+    public = [key.public for key in log_keys(keys)]
     lines = bundle.read_bytes().splitlines()
     faults = [] if lines else [f"{bundle} is empty"]
     subjects: dict[tuple[str, str], str] = {}
     for number, line in enumerate(lines, start=1):
         try:
-            for subject in _subjects(line, keys):
+            for subject in _subjects(line, public):
                 subjects |= dict.fromkeys(subject.digest.items(), subject.uri)
         except ValueError as error:
             faults.append(f"line {number}: {error}")
@@ -144,22 +137,6 @@ def attest_verify(bundle: Path, files: tuple[Path, ...], key_file: Path) -> Comm
     said += [f"{name}: {uri}" for name, uri in found.items() if uri is not None]
     data = {"statements": len(lines), "faults": faults, "files": found}
     return CommandResult(data, said, code=ExitCode.FAILED if faults else ExitCode.DONE)
-
-
-def _public_keys(text: str) -> list[bytes]:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    end = "-----END PUBLIC KEY-----\n"
-    pieces = [f"{piece}{end}" for piece in text.split(end)[:-1]]
-    try:
-        keys = [load_pem_public_key(piece.encode()) for piece in pieces]
-    except ValueError as error:
-        raise Invalid(f"--key is not a public key: {error}") from error
-    public = [key.public_bytes_raw() for key in keys if isinstance(key, Ed25519PublicKey)]
-    if not public:
-        raise Invalid("--key must hold Ed25519 keys, as `attest keys` prints them")
-    return public
 
 
 def _subjects(line: bytes, keys: Sequence[bytes]) -> list[_Subject]:

@@ -51,19 +51,17 @@ def verify(path: Path, keys: tuple[str, ...], policy_path: Path | None) -> Comma
     used: compare them with those that the operator gave you. Exit code 0 means that all is as it
     was signed, 1 that something is not: what it is, is listed.
     """
-    if find_spec("cryptography") is None:
-        raise NO_CRYPTOGRAPHY
     if keys and policy_path is not None:
         raise click.UsageError("--key and --policy exclude each other")
+    logs = log_keys(keys)
     from analytics.evidence.bundle import verify_bundle
     from analytics.evidence.policies import InvalidPolicy, Policy
     from analytics.evidence.receipts import is_receipt, verify_receipt_file
 
     try:
-        logs = _log_keys(keys)
         policy = None if policy_path is None else Policy.parse(policy_path.read_bytes())
     except InvalidPolicy as error:
-        raise Invalid(f"{policy_path or '--key'}: {error}") from error
+        raise Invalid(f"{policy_path}: {error}") from error
     if not is_receipt(path):
         with path.open("rb") as file:
             return _told(path, verify_bundle(file, policy, logs))
@@ -72,14 +70,19 @@ def verify(path: Path, keys: tuple[str, ...], policy_path: Path | None) -> Comma
     return _told(path, verify_receipt_file(path, policy or Policy(logs)))
 
 
-def _log_keys(given: tuple[str, ...]) -> "tuple[VerifierKey, ...]":
-    """The keys that are given, or are in files that are. Raises InvalidPolicy."""
-    from analytics.evidence.policies import Policy
+def log_keys(given: tuple[str, ...]) -> "tuple[VerifierKey, ...]":
+    """The keys that are given, or are in files that are. Raises Invalid, NO_CRYPTOGRAPHY."""
+    if find_spec("cryptography") is None:
+        raise NO_CRYPTOGRAPHY
+    from analytics.evidence.policies import InvalidPolicy, Policy
 
     texts = (Path(each).read_text() if Path(each).is_file() else each for each in given)
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     # One by one: a policy may not have one key under the names of several logs.
-    policies = [Policy.parse(f"log {line}\nquorum none\n".encode()) for line in lines]
+    try:
+        policies = [Policy.parse(f"log {line}\nquorum none\n".encode()) for line in lines]
+    except InvalidPolicy as error:
+        raise Invalid(f"--key: {error}") from error
     return tuple(key for policy in policies for key in policy.logs)
 
 

@@ -63,6 +63,7 @@ def make_model(folder: Path, issuer: IssuerProcess) -> Model:
     model = Model(folder / "data", issuer, issuers_file)
     binding = ("--sub", "repo:acme/payments:ref:refs/heads/main", "--repository-id", "123456789")
     _countersign(model, "demo", "--no-serve")
+    _countersign(model, "evidence", "sign")  # as the service does each minute
     _countersign(model, "bindings", "add", "--org", "acme", "--issuer", issuer.url, *binding)
     scopes = [word for scope in KEY_SCOPES for word in ("--scope", scope)]
     _countersign(model, "evidence", "sign")

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from analytics.evidence.dsse import seal
+from analytics.evidence.notes import VerifierKey
 from service.packages.attestations.statement import PAYLOAD_TYPE
 from tests.evidence.logs import SomeWitness
 from tests.goldens.world import MEMBERS
@@ -346,9 +346,7 @@ _SBOM: Final[Any] = {
     ],
 }
 _SIGNER: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-_KEY: Final = (
-    _SIGNER.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-)
+_KEY: Final = str(VerifierKey("audit.example/acme", _SIGNER.public_key().public_bytes_raw()))
 _SUBJECT: Final = {"uri": "pkg:npm/left-pad@1.3.0", "digest": {"sha256": "0" * 64}}
 _STATEMENT: Final = msgspec.to_builtins(
     seal(_SIGNER, "evk_1", PAYLOAD_TYPE, json.dumps({"subject": [_SUBJECT]}).encode())
@@ -377,7 +375,7 @@ _TEXTS: Final = {
     "claims.json": json.dumps(_CLAIMS),
     "sbom.json": json.dumps(_SBOM),
     "rows.ndjson": json.dumps(_ROW) + "\n",
-    "key.pem": _KEY,
+    "key.txt": _KEY,
     "statements.jsonl": json.dumps(_STATEMENT) + "\n",
     "mixed.ndjson": json.dumps(_ROW) + "\n" + json.dumps(_ROW | {"event": 7}) + "\n",
     "unreadable": "{ this is nothing",

@@ -295,7 +295,7 @@ LISTS = (
     *("entries", "exports", "bindings", "rejected", "rules", "nearest", "members", "teams"),
     *("projects", "api_keys", "organisations", "domains", "sessions", "artifacts", "feeds"),
     *("machine_tokens", "imports", "actions", "findings", "plan", "roles", "notes"),
-    *("exceptions", "changes", "installs", "keys"),
+    *("exceptions", "changes", "installs"),
 )
 HOSTILE = {
     "missing": {"id": [], "org": 5, "last": None},

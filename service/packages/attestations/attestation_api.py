@@ -1,13 +1,10 @@
 """The endpoints for statements on admitted packages, signed when they are asked for."""
 
-import base64
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Meta, Struct
 from quart import Response
 
@@ -16,14 +13,12 @@ from analytics.export.wire import json_objects
 from analytics.model.envelopes import InstallCut
 from analytics.model.events import Decision
 from analytics.model.filters import Condition, Order, Query, Term
-from analytics.model.instants import optional_ms
 from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
 from service.audit.evidence.keys import (
     KEY_LOST,
     SigningKey,
     find_signing_key,
-    list_keys,
     signing_key,
 )
 from service.audit.query_service import PageRequest, find_entry
@@ -34,7 +29,7 @@ from service.packages.attestations.statement import PAYLOAD_TYPE, Ingestor
 from service.packages.refusals import CUT_OFF, NOT_ADMITTED, NOT_AS_POLICY_SAYS, NoStatement
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, PageCursor, Request, TimestampMs, TimestampUs
+from service.web.models import Answer, PageCursor, Request, TimestampUs
 from service.web.refusals import INVALID_CURSOR
 from service.web.responses import json_answer
 
@@ -49,7 +44,7 @@ resource = Resource("installs", "/installs", Tag.INSTALLS, AuditServices)
 
 
 class SignedStatement(Answer, Envelope, kw_only=True, rename="camel"):
-    """A statement as a DSSE envelope. `keyid` is the id of a key of `…/attestation-keys`."""
+    """A statement as a DSSE envelope. One of the log's keys signed it."""
 
 
 class AttestationsQuery(Request):
@@ -84,20 +79,6 @@ class AttestationList(Answer):
     org: str
     installs: list[AttestedInstall]
     next_cursor: str | None
-
-
-class AttestationKey(Struct, kw_only=True):
-    """A key that signs statements, or did until `retired_at`."""
-
-    id: str
-    public_key: Annotated[str, Meta(description="Ed25519, PEM.")]
-    retired_at: TimestampMs | None
-
-
-class AttestationKeys(Answer):
-    """The keys of this service's statements, the newest first."""
-
-    keys: list[AttestationKey]
 
 
 @resource.get(
@@ -149,22 +130,6 @@ async def list_(call: Call[AuditServices], query: AttestationsQuery) -> Attestat
         installs=[_install(row, each) for row, each in zip(rows, signed, strict=True)],
         next_cursor=page.next_cursor,
     )
-
-
-@resource.get("list_attestation_keys", "/attestation-keys", needs=_READ, returns=AttestationKeys)
-async def keys(call: Call[AuditServices]) -> AttestationKeys:
-    """List the public keys that verify the service's statements."""
-    async with call.read() as session:
-        return AttestationKeys(
-            keys=[
-                AttestationKey(
-                    id=key.id,
-                    public_key=_pem(base64.b64decode(key.public)),
-                    retired_at=optional_ms(key.retired_at),
-                )
-                for key in await list_keys(session)
-            ]
-        )
 
 
 async def _log(call: Call[AuditServices]) -> TenantLog:
@@ -240,8 +205,3 @@ def _install(row: dict[str, Any], signed: Envelope | NoStatement) -> AttestedIns
         missing=str(signed) if isinstance(signed, NoStatement) else None,
         statement=signed if isinstance(signed, Envelope) else None,
     )
-
-
-def _pem(public: bytes) -> str:
-    key = Ed25519PublicKey.from_public_bytes(public)
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()

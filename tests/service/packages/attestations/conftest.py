@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from analytics.evidence.notes import VerifierKey
+from service.audit.evidence.keys import list_keys, verifier_keys
 from service.core.settings import Settings
 from tests.service.packages.attestations.verifiers import verified
 from tests.service.packages.proxy.proxied import Proxied, running_proxy
@@ -46,16 +48,18 @@ class Attested:
         response = await self.ask(f"{audit_id}/attestation", slug)
         return response.status_code, (await response.get_json())["error"]
 
-    async def keys(self) -> dict[str, str]:
-        """The public keys by id, the newest first."""
-        keys = (await self.answer("attestation-keys"))["keys"]
-        return {key["id"]: key["public_key"] for key in keys}
+    async def keys(self) -> dict[str, VerifierKey]:
+        """The log's keys by id, the newest first."""
+        async with self.proxied.world.services.store.read() as session:
+            stored = await list_keys(session)
+            keys = await verifier_keys(session, "audit.example/acme")
+        return {each.id: key for each, key in zip(stored, keys, strict=True)}
 
     async def verified(self, envelope: dict[str, Any]) -> Any:
         """What `envelope` says, as others read it with the service's keys."""
         keys = await self.keys()
         (signature,) = envelope["signatures"]
-        return verified(envelope, signature["keyid"], keys[signature["keyid"]])
+        return verified(envelope, signature["keyid"], keys[signature["keyid"]].public)
 
 
 @pytest.fixture

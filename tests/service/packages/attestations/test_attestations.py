@@ -17,6 +17,7 @@ from service.audit.evidence.keys import begin_key
 from service.audit.importer import ImportJob, ImportWatch
 from service.packages.attestations.statement import Ingestor
 from tests.conftest import BY_OPERATOR, START
+from tests.service.audit.evidence.proving import checked
 from tests.service.audit.test_import import source
 from tests.service.gates import open_gate
 from tests.service.packages.attestations.conftest import LEFT_PAD, Attested
@@ -157,10 +158,29 @@ async def test_the_same_row_is_stated_in_the_same_bytes(attested: Attested):
     assert base64.b64decode(first["payload"]) == Ingestor(URL, "acme").statement(row)
 
 
+async def test_the_log_proves_what_a_statement_says(attested: Attested):
+    """Its payload follows from the leaf of the row: it was not made up later."""
+    row = await attested.install()
+    said = base64.b64decode((await attested.envelope(row["id"]))["payload"])
+    world = attested.proxied.world
+    await world.services.checkpointer.take_in()
+    proof = await world.client.get(
+        f"/api/v1/admin/orgs/acme/audit/{row['id']}/proof", headers=world.admin
+    )
+    leaf = await proof.get_json()
+
+    checked(leaf)
+    assert leaf["keys"][0].endswith(str((await attested.keys()).popitem()[1]).rpartition("+")[2])
+    entry = json.loads(leaf["entry"])
+    assert (
+        Ingestor(URL, "acme").statement(entry | {"payload": json.loads(entry["payload"])}) == said
+    )
+
+
 @pytest.mark.parametrize("what", ["payload", "type", "signature", "key"])
 async def test_verifiers_refuse_what_is_not_as_it_was_signed(attested: Attested, what: str):
     envelope = await attested.envelope((await attested.install())["id"])
-    ((key_id, public),) = (await attested.keys()).items()
+    ((key_id, key),) = (await attested.keys()).items()
     said, (signature,) = payload_of(envelope), envelope["signatures"]
     if what == "payload":
         said["predicate"]["policyEvaluations"][0]["policy"]["version"] = "7"
@@ -169,10 +189,10 @@ async def test_verifiers_refuse_what_is_not_as_it_was_signed(attested: Attested,
         envelope["payloadType"] = "application/json"
     elif what == "signature":
         signature["sig"] = base64.b64encode(bytes(64)).decode()
-    wrong: Any = Ed25519PrivateKey.generate().public_key() if what == "key" else public
+    other = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
 
     with pytest.raises(VerificationError):
-        verified(envelope, key_id, wrong)
+        verified(envelope, key_id, other if what == "key" else key.public)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from google.protobuf import json_format
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
@@ -20,9 +19,9 @@ def payload_of(envelope: dict[str, Any]) -> Any:
     return json.loads(base64.b64decode(envelope["payload"]))
 
 
-def verified(envelope: dict[str, Any], key_id: str, public: str | Ed25519PublicKey) -> Any:
+def verified(envelope: dict[str, Any], key_id: str, public: bytes) -> Any:
     """What `envelope` says, once both libraries accept it; they raise what they raise."""
-    key = load_pem_public_key(public.encode()) if isinstance(public, str) else public
+    key = Ed25519PublicKey.from_public_bytes(public)
     signed = Envelope.from_dict(json.loads(json.dumps(envelope)))
     signed.verify([SSlibKey.from_crypto(key, keyid=key_id)], threshold=1)
     assert signed.payload_type == PAYLOAD_TYPE
