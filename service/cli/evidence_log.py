@@ -2,14 +2,15 @@
 
 import asyncio
 import base64
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
-from analytics.evidence.bundle import Kind, ProvenRow, write_bundle
-from analytics.evidence.notes import Note
+from analytics.evidence.bundle import CONSISTENCY, Kind, ProvenRow, write_bundle
+from analytics.evidence.notes import Checkpoint, Note, consistency_text
 from analytics.model.filters import parse_query
 from service.cli.audit import as_parameters, with_filters
 from service.cli.client import Client, org_path
@@ -66,6 +67,13 @@ async def evidence_policy(client: Client, slug: str) -> CommandResult:
     help="Default: standard output.",
 )
 @click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--older",
+    "older_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A checkpoint that was kept: the bundle proves that nothing changed since.",
+)
 async def evidence_export(
     client: Client,
     /,  # `client` is a filter, too
@@ -74,6 +82,7 @@ async def evidence_export(
     ids: tuple[str, ...],
     *,
     is_forced: bool,
+    older_path: Path | None,
     **filters: Any,  # noqa: ANN401 - click's own values
 ) -> CommandResult:
     """Write a bundle of rows with their proofs, keys and policy, to verify without this service.
@@ -84,6 +93,7 @@ async def evidence_export(
     parameters = as_parameters(filters)
     parse_query(parameters)
     checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
+    further = {} if older_path is None else await _consistency(client, slug, older_path, checkpoint)
     if ids and parameters:
         raise click.UsageError("--id and filters exclude each other")
     signed, newer = sorted({*ids}), 0
@@ -98,7 +108,7 @@ async def evidence_export(
         note = Note.parse(checkpoint["note"])
         with TemporaryFile() as bundle:
             kind = Kind.RANGE if is_range else Kind.ROWS
-            write_bundle(bundle, rows, note, policy_text(checkpoint), kind)
+            write_bundle(bundle, rows, note, policy_text(checkpoint), kind, further)
             bundle.seek(0)
             while content := bundle.read(2**20):
                 file.write(content)
@@ -112,6 +122,27 @@ async def evidence_export(
         "size": checkpoint["size"],
     }
     return CommandResult(data, lines, is_on_stderr=path == STANDARD_OUTPUT)
+
+
+def _read_checkpoint(path: Path) -> tuple[Note, Checkpoint]:
+    try:
+        note = Note.parse(path.read_text())
+        return note, Checkpoint.parse(note.text)
+    except ValueError as error:
+        raise Invalid(f"{path} is not a checkpoint: {error}") from error
+
+
+async def _consistency(
+    client: Client, slug: str, path: Path, checkpoint: dict[str, Any]
+) -> dict[str, BinaryIO]:
+    """The proof that the log of the older checkpoint in `path` begins that of `checkpoint`."""
+    note, older = _read_checkpoint(path)
+    if older.origin != checkpoint["origin"]:
+        raise Invalid(f"{path} is of another log: {older.origin}")
+    sizes = {"old": older.size, "new": checkpoint["size"]}
+    said = await client.get(org_path(slug, "audit", "consistency"), sizes)
+    text = consistency_text(older.size, [*map(base64.b64decode, said["hashes"])], str(note))
+    return {CONSISTENCY: BytesIO(text.encode())}
 
 
 def policy_text(checkpoint: dict[str, Any]) -> str:

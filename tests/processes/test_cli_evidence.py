@@ -176,7 +176,7 @@ def test_what_is_neither_is_a_finding(elsewhere: Home, tmp_path: Path) -> None:
     assert "the bundle: File is not a zip file" in ran.out
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def signed(quiet_home: Home) -> Home:
     """A data dir with rows, which are signed."""
     for name in ("a", "b", "c"):
@@ -207,3 +207,26 @@ def test_what_is_exported_is_verified_elsewhere(signed: Home, elsewhere: Home) -
     assert f"  the export {export_id} of " in file.out
     exported.write_bytes(exported.read_bytes().replace(b"team_created", b"team_deleted"))
     assert verify(elsewhere, receipt, "--key", keys).code == 1
+
+
+def test_what_is_exported_begins_with_a_checkpoint_that_was_kept(
+    signed: Home, elsewhere: Home
+) -> None:
+    """The auditor had it from an earlier audit: nothing of before was changed or removed."""
+    kept = elsewhere.folder / "kept.txt"
+    kept.write_text(signed.order("evidence", "checkpoint", "--org", "acme").out)
+    size = signed.ask("evidence", "checkpoint", "--org", "acme")["size"]
+    signed.ask("team", "add", "--org", "acme", "later")
+    signed.ask("evidence", "sign")
+    bundle = elsewhere.folder / "later.zip"
+    export = ("evidence", "export", "--org", "acme", "-o", str(bundle), "--older", str(kept))
+    signed.ask(*export)
+
+    ran = verify(elsewhere, bundle)
+
+    assert ran.code == 0
+    assert f"  the log of {size:,} rows of an older checkpoint begins it" in ran.out
+    kept.write_text(str(OTHER.checkpoint()))
+    assert "is of another log: audit.example/org_other" in signed.order(*export, "--force").refusal
+    kept.write_text("x")
+    assert "kept.txt is not a checkpoint" in signed.order(*export, "--force").refusal
