@@ -25,6 +25,7 @@ from analytics.storage.snapshot import Snapshot
 
 _HASH: Final = pa.binary(HASH_BYTES)
 _LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
+_CHECKSUM: Final = struct.Struct("<I")
 _SCHEMA: Final = pa.schema([("seq", pa.int64()), ("hash", _HASH)])
 
 
@@ -159,16 +160,17 @@ class PrunedLeaf:
 
 
 def pack_pruned(leaves: Iterable[PrunedLeaf]) -> bytes:
-    """The pruned leaves of a group, as they are stored."""
-    return b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves)
+    """The pruned leaves of a group, as they are stored: with a checksum, as seqs have no hash."""
+    content = b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves)
+    return _CHECKSUM.pack(zlib.crc32(content)) + content
 
 
 def unpack_pruned(content: bytes) -> list[PrunedLeaf]:
     """See `pack_pruned`. Raises LeavesDiffer."""
-    try:
-        return [PrunedLeaf(*fields) for fields in _LEAF.iter_unpack(content)]
-    except struct.error as error:
-        raise LeavesDiffer("the stored hashes of pruned rows are damaged") from error
+    checksum, leaves = content[: _CHECKSUM.size], content[_CHECKSUM.size :]
+    if checksum != _CHECKSUM.pack(zlib.crc32(leaves)) or len(leaves) % _LEAF.size:
+        raise LeavesDiffer("the stored hashes of pruned rows are damaged")
+    return [PrunedLeaf(*fields) for fields in _LEAF.iter_unpack(leaves)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,10 @@ def _hashes(lines: Sequence[str]) -> tuple[bytes, ...]:
 def decode(text: str) -> bytes:
     """The bytes that base64 `text` stands for. Raises InvalidNote."""
     try:
-        return base64.b64decode(text, validate=True)
+        content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidNote(f"not base64: {text[:80]}") from error
+    # Bits behind the last byte would otherwise spell one signature in several ways.
+    if base64.b64encode(content).decode() != text:
+        raise InvalidNote(f"not base64 as RFC 4648 spells it: {text[:80]}")
+    return content

@@ -35,6 +35,7 @@ from analytics.storage.segment_reader import OtherSchema, OtherSegment, SegmentF
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing, SegmentStore
 from analytics.storage.verified_files import (
     REMEDY,
+    DamagedFile,
     ExpectedFile,
     WrongDigest,
     WrongSize,
@@ -217,11 +218,25 @@ def check_segment(
             for kind, detail in _check_contents(opened, seen, index, on_rows):
                 report(kind, detail)
         # An index built from wrong rows differs, too: only right rows can show that it is wrong.
-        if not findings and (fault := index_fault(root, segment, index)) is not None:
-            report(FaultKind.WRONG_INDEX, fault)
+        if not findings:
+            fault = index_fault(root, segment, index) or _index_damage(root, segment)
+            if fault is not None:
+                report(FaultKind.WRONG_INDEX, fault)
     except _FAULTS as error:
         report(_kind_of(error), str(error))
     return findings
+
+
+def _index_damage(root: Path, segment: Segment) -> str | None:
+    """How the bytes of the index are not those that the catalog says; a missing one is no fault."""
+    file = index_file(root, segment)
+    if not segment.index_sha256 or not file.path.exists():
+        return None
+    try:
+        verify_file(file)
+    except DamagedFile as fault:
+        return str(fault)
+    return None
 
 
 def verify_stored(

@@ -287,6 +287,10 @@ class S3Segments:
             return self._objects.create_small(key, content)
         return self.locks.create(key, content, until) is not None
 
+    def read_object(self, key: str) -> bytes:
+        """The contents of a small object. Raises ObjectMissing."""
+        return self._objects.read(key)
+
     def list_keys(self, folder: str, after: str | None = None) -> Iterator[str]:
         """The keys below `folder` (without its slash) that sort after `after`, in order."""
         return (entry.key for entry in self._objects.entries(folder, after))

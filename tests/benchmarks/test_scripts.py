@@ -28,6 +28,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_bindings": [()],
     "bench_checksums": [FEW],
     "bench_client": [("--rough",)],
+    "bench_evidence": [(*FEW, "--rounds", "1", "--seconds", "0.3")],
     "bench_export": [FEW],
     "bench_fairness": [(*FEW, "--rounds", "1", "--seconds", "0.2")],
     "bench_fleet": [("--quick", "--rough")],

@@ -21,6 +21,7 @@ from analytics.evidence.groups import Leaves, days_between, leaves_between, next
 from analytics.evidence.notes import Checkpoint
 from analytics.model.instants import utc_day
 from analytics.storage.snapshot import Snapshot
+from service.audit.evidence.bucket_checkpoints import ROLLED_BACK, BucketCheckpoints, suspend_tree
 from service.audit.evidence.keys import find_key, signing_key
 from service.audit.evidence.pruning import PrunePlan, plan_pruning
 from service.audit.evidence.trees import (
@@ -61,6 +62,7 @@ class Checkpointer:
     def __init__(
         self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
     ) -> None:
+        self._in_bucket = BucketCheckpoints(store, lake, clock)
         self._host = urlsplit(settings.public_url).netloc
         self._secret_key = settings.secret_key
         self._store = store
@@ -69,8 +71,12 @@ class Checkpointer:
         self._clock = clock
 
     async def sign_due(self) -> None:
-        """Sign a checkpoint of each organisation that has rows after its last one."""
+        """Sign a checkpoint of each organisation that has rows after its last one.
+
+        In the bucket of the segments, if they are in one, it is stored as well.
+        """
         await self.take_in()
+        await self._in_bucket.store_due()
 
     async def take_in(self, on_rows: OnRows = lambda rows: None) -> int:
         """`sign_due`; returns how many rows were taken in.
@@ -118,6 +124,9 @@ class Checkpointer:
         # After the tree, which grows under the lease alone: no row that it has is later.
         snapshot = await self._store.snapshot(tenant_id)
         total, seq = 0, state.last_seq
+        if state.suspended is None and await self._in_bucket.knows_more(state):
+            await suspend_tree(self._store, tenant_id, ROLLED_BACK)
+            return 0
         while state.suspended is None and (first := next_seq(snapshot, seq)) is not None:
             end = min(first + STEP_SEQS, snapshot.watermark + 1)
             leaves, keys = await self._read(snapshot, first, end)

@@ -76,7 +76,7 @@ class _Signed:
 def note_of(origin: str, signed: EvidenceCheckpoint) -> str:
     """The checkpoint of a log of this origin as a signed note."""
     text = Checkpoint(log_name(origin, signed.generation), signed.size, signed.root).text
-    return str(Note(text, tuple(signed.signatures.splitlines())))
+    return str(Note(text, tuple(signed.signatures.removesuffix("\n").split("\n"))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,10 @@ def _tile(stored: EvidenceTile) -> Tile:
         seqs = () if stored.first_seqs is None else tuple(unpack_seqs(stored.first_seqs))
     except LeavesDiffer as fault:
         raise LeavesDiffer(f"tile {stored.level}/{stored.number}: {fault}") from fault
-    return Tile(stored.hashes, seqs, stored.pruned or b"")
+    pruned = stored.pruned or b""
+    if pruned.count(0) + pruned[: len(seqs)].count(1) != len(pruned):
+        raise LeavesDiffer(f"tile {stored.level}/{stored.number}: its pruned groups are damaged")
+    return Tile(stored.hashes, seqs, pruned)
 
 
 async def store_extension(session: AsyncSession, extension: Extension) -> bool:

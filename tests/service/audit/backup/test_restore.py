@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.integrity import FaultKind
@@ -38,13 +38,14 @@ from service.audit.backup.refusals import (
     BackupDamaged,
 )
 from service.audit.backup.restore import _put_in_place, restore_backup
+from service.audit.evidence.continuity import RESTORED
 from service.audit.integrity_check import Check
 from service.core.clock import utc_now
 from service.core.settings import REPOSITORY
 from service.store.catalog import list_live_segments
 from service.store.journal import append
 from service.store.migrate import LAST_WITH_ALL_STEPS, NEWER_DATABASE, UNRELEASED_DATABASE
-from service.store.tables import Lease
+from service.store.tables import EvidenceCheckpoint, EvidenceTree, Lease
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.crashes import at, full_disk
@@ -60,6 +61,7 @@ from tests.service.audit.backup.conftest import (
     tree,
 )
 from tests.service.audit.conftest import start_worker
+from tests.service.audit.evidence.proving import checkpoints
 
 pytestmark = pytest.mark.sqlite_only(reason="copies a file; PostgreSQL: test_postgresql.py")
 
@@ -476,3 +478,33 @@ async def test_a_backup_of_the_first_version_comes_back(filled, place, tmp_path)
     report = await Check(here.store, here.lake, None, lambda done, total: None).run()
     assert (report.findings, report.rows) == ([], restored.manifest.rows)
     await here.close()
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+async def test_an_older_backup_gives_no_log_a_second_history(filled, target, tmp_path, is_accepted):
+    """Rows were signed after it: what is restored is another log, or signs nothing."""
+    checkpointer = filled.services.checkpointer
+    await checkpointer.take_in()
+    await take(filled.services, target)
+    await filled.accept([sample_row(filled.clock())])
+    await checkpointer.take_in()
+    signed = {(each.generation, each.size): each.root for each in await checkpoints(filled)}
+    elsewhere = tmp_path / "restored"
+    await asyncio.to_thread(restore, filled, target, elsewhere, is_rollback_accepted=is_accepted)
+
+    async with serving(filled, elsewhere) as app:
+        here = app.extensions[EXTENSION]
+        async with here.store.write() as work:
+            row = sample_row(filled.clock(), version="another")
+            await append(work.session, filled.world.acme.id, [row], now=work.now)
+        assert (await here.checkpointer.take_in() > 0) is is_accepted
+        async with here.store.read() as session:
+            tree = await session.get_one(EvidenceTree, filled.world.acme.id)
+            stored = await session.scalars(select(EvidenceCheckpoint))
+            again = {
+                (each.generation, each.size): each.root
+                for each in stored
+                if each.tenant_id == filled.world.acme.id
+            }
+    assert (tree.suspended, tree.generation) == ((None, 2) if is_accepted else (RESTORED, 1))
+    assert all(signed.get(place, root) == root for place, root in again.items())
