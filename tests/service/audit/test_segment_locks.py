@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from analytics.model import retention
 from analytics.model.errors import StoreFault
@@ -17,6 +18,7 @@ from analytics.storage.segment_metadata import Segment
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.audit import segment_locks
+from service.audit.backup.segment_restore import Result, SegmentRestore, open_sources
 from service.audit.installation import renew_installation
 from service.audit.segment_locks import LOCK_TERM, NO_LOCKS, load_probe
 from service.audit.stats import list_stats
@@ -99,10 +101,9 @@ async def ends(audit: AuditWorld) -> dict[date, datetime | None]:
 
 async def lock_all(audit: AuditWorld) -> int:
     """Until nothing is due; how many segments were locked."""
-    total = 0
-    while locked := await audit.services.locker.lock_due():
-        total += locked
-    return total
+    rounds = [await audit.services.locker.lock_due() for _ in range(2)]
+    assert rounds[1] == 0, "what was locked is still due"
+    return rounds[0]
 
 
 @pytest.mark.parametrize("tier", list(Tier))
@@ -148,6 +149,18 @@ async def test_a_day_is_locked_once_it_is_merged_and_quiet(locked):
     assert (await ends(locked))[day] is None
 
     locked.clock.advance(hours=2)
+    await lock_all(locked)
+
+    assert (await ends(locked))[day] == pruned_at(Tier.ORG, day)
+    async with locked.services.store.read() as session:
+        retired = select(SegmentEntry).where(SegmentEntry.retired_at.is_not(None))
+        assert [line.locked_until for line in await session.scalars(retired)] == [None] * 3
+
+
+async def test_rows_of_another_organisation_do_not_keep_a_day_open(locked):
+    day = await add_day(locked, 2)
+    await locked.accept([sample_row(midnight(day))], locked.world.other)
+
     await lock_all(locked)
 
     assert (await ends(locked))[day] == pruned_at(Tier.ORG, day)
@@ -402,6 +415,24 @@ async def test_a_segment_that_cannot_be_locked_does_not_block_others(locked):
 
     assert (await lines(locked))[days[1]].locked_until == pruned_at(Tier.ORG, days[1])
     assert (await lines(locked))[days[0]].locked_until is None
+
+
+async def test_a_segment_that_was_put_back_is_locked_again(locked):
+    """It is another version of the object, and only that one."""
+    first, second = await add_day(locked, 2), await add_day(locked, 3)
+    await lock_all(locked)
+    segments = await live(locked)
+    locked.services.lake.segments._objects.delete([key_of(segments[first])])
+    sources = open_sources(locked.services.settings, [])
+
+    restored = await SegmentRestore(locked.services, sources, BY_OPERATOR).restore(segments[first])
+
+    assert restored.result is Result.RESTORED
+    assert (await ends(locked))[first] is None
+    assert (await lines(locked))[first].locked_until is None
+    assert (await lines(locked))[second].locked_until == pruned_at(Tier.ORG, second)
+    assert await lock_all(locked) == 1
+    assert (await ends(locked))[first] == pruned_at(Tier.ORG, first)
 
 
 async def test_a_restored_database_locks_again(locked):
