@@ -7,12 +7,12 @@ of entries, which begins at a `seq` and not before.
 """
 
 import hashlib
-import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from analytics.evidence.merkle import leaf_hash
 from analytics.model.schema import audit_id
@@ -21,6 +21,8 @@ VERSION: Final = "1"
 DAY_KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 16
 _SEQ_BYTES: Final = 8
+_BLOCK_BYTES: Final = 64
+_PADS: Final = (0x36, 0x5C)
 _NAIVE: Final = pa.timestamp("us")
 
 COLUMNS: Final = {
@@ -66,7 +68,7 @@ def entries(rows: pa.Table, tenant_id: str, day_key: bytes) -> Iterator[bytes]:
         "id": lambda: [audit_id(seq) for seq in seqs],
         "created_at": lambda: _instants(rows.column("created_at")),
         "received_at": lambda: _instants(rows.column("received_at")),
-        "nonce": lambda: [nonce(day_key, seq) for seq in seqs],
+        "nonce": lambda: nonces(day_key, seqs),
     }
 
     def values(name: str) -> list[Any]:
@@ -82,12 +84,25 @@ def leaf_hashes(rows: pa.Table, tenant_id: str, day_key: bytes) -> bytes:
     return b"".join(map(leaf_hash, entries(rows, tenant_id, day_key)))
 
 
-def nonce(day_key: bytes, seq: int) -> str:
-    """What hides a row from those who have only its hash; without the day's key it is random."""
-    message = seq.to_bytes(_SEQ_BYTES)
-    return hmac.digest(day_key, message, hashlib.sha256)[:_NONCE_BYTES].hex()
+def nonces(day_key: bytes, seqs: Iterable[int]) -> list[str]:
+    """What hides rows from those who have only their hashes; without the day's key it is random.
+
+    HMAC-SHA256 (RFC 2104) of each seq. The two blocks of the key are hashed once: with `hmac` it
+    takes a third of the time of all that a row costs.
+    """
+    padded = day_key.ljust(_BLOCK_BYTES, b"\0")
+    inner, outer = (hashlib.sha256(bytes(byte ^ pad for byte in padded)) for pad in _PADS)
+    found = []
+    for seq in seqs:
+        message, code = inner.copy(), outer.copy()
+        message.update(seq.to_bytes(_SEQ_BYTES))
+        code.update(message.digest())
+        found.append(code.digest()[:_NONCE_BYTES].hex())
+    return found
 
 
 def _instants(column: pa.ChunkedArray) -> list[str]:
-    spelt = column.cast(_NAIVE).cast(pa.string()).to_pylist()
-    return [f"{text[:10]}T{text[11:]}Z" for text in spelt]
+    spelt = column.cast(_NAIVE).cast(pa.string())
+    spelt = pc.binary_join_element_wise(pc.binary_replace_slice(spelt, 10, 11, "T"), "Z", "")
+    texts: list[str] = spelt.to_pylist()
+    return texts

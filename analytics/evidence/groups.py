@@ -71,6 +71,13 @@ def rows_between(
                     yield segment.day, _between(rows, first, end)
 
 
+def split_by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:
+    """`rows` by their day."""
+    days = pc.cast(rows.column("created_at"), pa.timestamp("us")).cast(pa.date32())
+    for day in pc.unique(days).to_pylist():
+        yield day, rows.filter(pc.equal(days, pa.scalar(day, pa.date32())))
+
+
 def _between(rows: pa.Table, first: int, end: int) -> pa.Table:
     seq = rows.column("seq")
     return rows.filter(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))
@@ -113,15 +120,24 @@ def leaves_between(
 
     A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
     """
+    parts = rows_between(store, snapshot, first, end)
+    wanted = ((day, rows) for day, rows in parts if days is None or day in days)
+    return leaves_of(wanted, snapshot.tenant_id, day_keys)
+
+
+def leaves_of(
+    by_day: Iterable[tuple[date, pa.Table]], tenant_id: str, day_keys: Mapping[date, bytes]
+) -> Leaves:
+    """The leaves of rows, AUDIT_SCHEMA, that come with their day. Raises as `leaves_between`."""
     parts: list[pa.Table] = []
     found: set[date] = set()
-    for day, rows in rows_between(store, snapshot, first, end):
-        if not rows.num_rows or (days is not None and day not in days):
+    for day, rows in by_day:
+        if not rows.num_rows:
             continue
         if day not in day_keys:
             raise LeavesDiffer(f"rows of {day}, which is pruned, are still stored")
         found.add(day)
-        hashes = leaf_hashes(rows, snapshot.tenant_id, day_keys[day])
+        hashes = leaf_hashes(rows, tenant_id, day_keys[day])
         column = pa.FixedSizeBinaryArray.from_buffers(
             _HASH, rows.num_rows, [None, pa.py_buffer(hashes)]
         )

@@ -39,6 +39,14 @@ class Snapshot:
         """The same with `segments` in place of its own."""
         return replace(self, segments=tuple(segments))
 
+    def between(self, first: int, end: int) -> "Snapshot":
+        """The part of it that may have rows whose seq is from `first` to before `end`."""
+        return replace(
+            self,
+            segments=tuple(s for s in self.segments if s.min_seq < end and s.max_seq >= first),
+            batches=tuple(b for b in self.batches if b.min_seq < end and b.max_seq >= first),
+        )
+
     def of_days(self, days: Collection[date]) -> "Snapshot":
         """The part of it that is of `days`."""
         wanted = frozenset(days)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from analytics.cache.lru import ENTRY_BYTES
 from analytics.export.writers import FileEncoding, Piece
@@ -92,6 +93,21 @@ class TenantLog:
         """The row with this `seq`, or none."""
         within = self.within(Query())
         return await self._query(lambda reader: reader.row(self.snapshot, seq, within))
+
+    def shows(self, created_at: datetime) -> bool:
+        """Whether a row of this instant may be seen."""
+        return self.floor is None or created_at >= self.floor
+
+    async def rows_between(self, first: int, end: int, limit: int) -> pa.Table:
+        """The first rows with a seq from `first` to before `end`, by seq, at most `limit`.
+
+        Also those that must not be seen: for their hashes alone.
+        """
+        part = self.snapshot.between(first, end)
+        rows = await self._query(
+            lambda reader: reader.accepted_after(part, Query(), first - 1, limit)
+        )
+        return rows.filter(pc.less(rows.column("seq"), end))
 
     async def count(self, query: Query, time_max_s: float) -> int:
         """How many rows the query has."""

@@ -27,10 +27,10 @@ from service.audit.evidence.pruning import PrunePlan, plan_pruning
 from service.audit.evidence.trees import (
     Extension,
     TreeState,
-    day_keys,
     extend,
     find_tree,
     last_checkpoint,
+    load_day_keys,
     store_extension,
 )
 from service.audit.lake import Lake
@@ -152,7 +152,7 @@ class Checkpointer:
         """The leaves of these seqs, and the keys of their days that are new."""
         days = days_between(snapshot, first, end)
         async with self._store.read() as session:
-            known = await day_keys(session, snapshot.tenant_id, days)
+            known = await load_day_keys(session, snapshot.tenant_id, days)
         new = {day: secrets.token_bytes(DAY_KEY_BYTES) for day in days - known.keys()}
         leaves = await self._lake.run_in_thread(
             partial(leaves_between, self._lake.segments, snapshot, first, end, known | new)

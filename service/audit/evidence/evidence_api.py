@@ -251,7 +251,7 @@ async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree
 
 async def _prover(services: AuditServices, org: Organisation) -> Prover:
     log = await open_log(services.store, services.lake, org, services.clock())
-    return Prover(services.store, services.lake, log)
+    return Prover(services.store, log)
 
 
 def _base64(hashes: Sequence[bytes]) -> list[str]:

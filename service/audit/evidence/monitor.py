@@ -28,12 +28,12 @@ from service.audit.evidence.prover import note_of
 from service.audit.evidence.trees import (
     LocatedGroup,
     TreeState,
-    day_keys,
     find_tree,
     last_checkpoint,
     list_checkpoints,
     list_groups,
     list_tiles,
+    load_day_keys,
     log_name,
 )
 from service.audit.lake import Lake
@@ -276,7 +276,7 @@ class Monitor:
             )
         snapshot = await self._store.snapshot(tree.tenant_id)
         async with self._store.read() as session:
-            keys = await day_keys(session, tree.tenant_id, days_between(snapshot, first, end))
+            keys = await load_day_keys(session, tree.tenant_id, days_between(snapshot, first, end))
         tile = _Tile()
         leaves: list[tuple[int, bytes]] = []
         try:

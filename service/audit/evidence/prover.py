@@ -1,19 +1,19 @@
 """Makes proofs from the tree and the rows, as of the last checkpoint."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from datetime import date
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.canonical import entries
-from analytics.evidence.groups import LeavesDiffer, days_between, leaves_between
+from analytics.evidence.groups import Group, LeavesDiffer, days_between, leaves_of, split_by_day
 from analytics.evidence.merkle import GROUP, Tree, WrongProof, leaf_hash, verify_inclusion
 from analytics.evidence.notes import Checkpoint, Note, VerifierKey, proof_text
 from analytics.model.filters import parse_query
-from analytics.model.instants import utc_day
 from analytics.model.log_envelopes import AuditPruned
 from analytics.model.schema import audit_id
 from service.audit.evidence.keys import verifier_keys
@@ -21,15 +21,14 @@ from service.audit.evidence.trees import (
     LocatedGroup,
     Tiles,
     TreeState,
-    day_keys,
     find_group_of_seq,
     find_tree,
     get_group,
     last_checkpoint,
+    load_day_keys,
     load_tiles,
     log_name,
 )
-from service.audit.lake import Lake
 from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
     LEAVES_PRUNED,
@@ -65,12 +64,16 @@ class InclusionOfRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Signed:
-    """A tree and its last checkpoint."""
+class _Found:
+    """A row's group, the checkpoint that covers it, and what its proof is made of."""
 
     tree: TreeState
-    checkpoint: EvidenceCheckpoint
+    signed: EvidenceCheckpoint
     keys: list[VerifierKey]
+    located: LocatedGroup
+    ends: list[LocatedGroup]
+    tiles: Tiles
+    day_keys: dict[date, bytes]
 
 
 def note_of(origin: str, signed: EvidenceCheckpoint) -> str:
@@ -84,7 +87,6 @@ class Prover:
     """Makes the proofs of one organisation, whose rows are those of `log`."""
 
     store: Store
-    lake: Lake
     log: TenantLog
 
     async def inclusion(self, seq: int, size: int | None = None) -> InclusionOfRow:
@@ -93,37 +95,63 @@ class Prover:
         Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NotSignedYet, and LeavesDiffer
         if it is not as it was signed: also if rows around it were pruned after `log` was opened.
         """
-        located: LocatedGroup | None = None
-        async with self.store.read() as session:
-            signed = await self._signed(session, size)
-            if signed is not None:
-                located = await find_group_of_seq(session, signed.tree, seq)
-        if located and (located.is_pruned or seq in {leaf.seq for leaf in located.pruned}):
-            raise await self._pruned(seq)
-        rows = await self.log.row(seq)
-        if rows.num_rows == 0:
-            raise AuditRowNotFound
-        if signed is None or located is None or seq > signed.checkpoint.last_seq:
+        found = await self._look(seq, size)
+        if found is None:
+            if (await self.log.row(seq)).num_rows == 0:
+                raise AuditRowNotFound
             raise NotSignedYet
-        size = signed.checkpoint.size
-        day = utc_day(rows.column("created_at")[0].as_py())
-        async with self.store.read() as session:
-            first = located.group.first_index
-            tiles = await load_tiles(session, self.log.org.id, [first, size])
-            keys = await day_keys(session, self.log.org.id, [day])
-            ends = [] if size == signed.tree.size else await self._ends(session, signed.tree, size)
-        leaves = {end.group.number: (await self._leaves(end))[0] for end in ends}
-        leaves[located.group.number], seqs = await self._leaves(located)
-        places = {found: place for place, found in located.group.places(seqs, located.pruned)}
-        index = first + places[seq]
-        path = _tree(signed.tree, tiles, leaves).inclusion(index, size)
-        (entry,) = entries(rows, self.log.org.id, keys.get(day, b""))
+        located, group = found.located, found.located.group
+        if located.is_pruned or seq in {leaf.seq for leaf in located.pruned}:
+            raise await self._pruned(seq)
+        rows = await self._rows(group)
+        row = rows.filter(pc.equal(rows.column("seq"), seq))
+        if row.num_rows == 0 or not self.log.shows(row.column("created_at")[0].as_py()):
+            raise AuditRowNotFound
+        stored = leaves_of(split_by_day(rows), self.log.org.id, found.day_keys)
+        leaves = {end.group.number: await self._leaves(end) for end in found.ends}
+        leaves[group.number] = group.hashes(stored, located.pruned)
+        places = group.places(stored.seqs, located.pruned)
+        index = group.first_index + next(place for place, other in places if other == seq)
+        ((day, _),) = split_by_day(row)
+        (entry,) = entries(row, self.log.org.id, found.day_keys[day])
+        size, tree = found.signed.size, found.tree
+        hashes = _tree(tree, found.tiles, leaves).inclusion(index, size)
         try:
-            verify_inclusion(leaf_hash(entry), index, size, path, signed.checkpoint.root)
+            verify_inclusion(leaf_hash(entry), index, size, hashes, found.signed.root)
         except WrongProof as error:
             raise LeavesDiffer(f"row {audit_id(seq)} is not as it was signed") from error
-        note = note_of(signed.tree.origin, signed.checkpoint)
-        return InclusionOfRow(entry, index, size, path, note, signed.keys)
+        return InclusionOfRow(
+            entry, index, size, hashes, note_of(tree.origin, found.signed), found.keys
+        )
+
+    async def _look(self, seq: int, size: int | None) -> _Found | None:
+        """What the database has for the proof of a row; None of one that is not signed yet."""
+        tenant_id = self.log.org.id
+        async with self.store.read() as session:
+            tree = await find_tree(session, tenant_id)
+            signed = await last_checkpoint(session, tenant_id)
+            if tree is not None and size is not None:
+                place = (tenant_id, tree.generation, size)
+                signed = await session.get(EvidenceCheckpoint, place)
+                if signed is None:
+                    raise CHECKPOINT_NOT_FOUND
+            if tree is None or signed is None or seq > signed.last_seq:
+                return None
+            located = await find_group_of_seq(session, tree, seq)
+            if located is None:
+                raise AuditRowNotFound
+            return _Found(
+                tree=tree,
+                signed=signed,
+                keys=await verifier_keys(session, log_name(tree.origin, signed.generation)),
+                located=located,
+                # The last group is in the tree itself.
+                ends=await self._ends(session, tree, *{signed.size} - {tree.size}),
+                tiles=await load_tiles(
+                    session, tenant_id, [located.group.first_index, signed.size]
+                ),
+                day_keys=await self._day_keys(session, located.group),
+            )
 
     async def consistency(self, old: int, new: int | None) -> tuple[int, list[bytes]]:
         """The proof that the first `old` rows begin the first `new` (None: all), and that size.
@@ -139,7 +167,7 @@ class Prover:
                 raise SIZES_INVALID(value=str(tree.size))
             tiles = await load_tiles(session, tree.tenant_id, [max(old - 1, 0), old, new])
             ends = await self._ends(session, tree, old, new)
-        leaves = {end.group.number: (await self._leaves(end))[0] for end in ends}
+        leaves = {end.group.number: await self._leaves(end) for end in ends}
         return new, _tree(tree, tiles, leaves).consistency(old, new)
 
     async def tile(self, level: int, number: int) -> bytes:
@@ -154,7 +182,7 @@ class Prover:
             if number * GROUP >= tree.size:
                 return b""
             located = await self._whole(session, tree, number)
-        return (await self._leaves(located))[0]
+        return await self._leaves(located)
 
     async def _whole(self, session: AsyncSession, tree: TreeState, number: int) -> LocatedGroup:
         located = await get_group(session, tree, number)
@@ -170,30 +198,21 @@ class Prover:
         numbers = {size // GROUP for size in sizes if size % GROUP}
         return [await self._whole(session, tree, number) for number in sorted(numbers)]
 
-    async def _signed(self, session: AsyncSession, size: int | None) -> _Signed | None:
-        tree = await find_tree(session, self.log.org.id)
-        checkpoint = await last_checkpoint(session, self.log.org.id)
-        if tree is not None and size is not None:
-            place = (tree.tenant_id, tree.generation, size)
-            checkpoint = await session.get(EvidenceCheckpoint, place)
-            if checkpoint is None:
-                raise CHECKPOINT_NOT_FOUND
-        if tree is None or checkpoint is None:
-            return None
-        name = log_name(tree.origin, checkpoint.generation)
-        return _Signed(tree, checkpoint, await verifier_keys(session, name))
-
-    async def _leaves(self, located: LocatedGroup) -> tuple[bytes, Sequence[int]]:
-        """The hashes of a group's leaves, and the seqs of those of its rows that are stored."""
-        group, snapshot = located.group, self.log.snapshot
-        days = days_between(snapshot, group.first_seq, group.end_seq)
+    async def _leaves(self, located: LocatedGroup) -> bytes:
+        """The hashes of all leaves of a group."""
         async with self.store.read() as session:
-            keys = await day_keys(session, self.log.org.id, days)
-        read = partial(
-            leaves_between, self.lake.segments, snapshot, group.first_seq, group.end_seq, keys
-        )
-        leaves = await self.log.compute(read)
-        return group.hashes(leaves, located.pruned), leaves.seqs
+            keys = await self._day_keys(session, located.group)
+        rows = await self._rows(located.group)
+        leaves = leaves_of(split_by_day(rows), self.log.org.id, keys)
+        return located.group.hashes(leaves, located.pruned)
+
+    async def _rows(self, group: Group) -> pa.Table:
+        """The rows of a group that are stored; one more than there should be, if there are more."""
+        return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1)
+
+    async def _day_keys(self, session: AsyncSession, group: Group) -> dict[date, bytes]:
+        days = days_between(self.log.snapshot, group.first_seq, group.end_seq)
+        return await load_day_keys(session, self.log.org.id, days)
 
     async def _pruned(self, seq: int) -> RowPruned:
         """What to say of a row that was deleted by retention: by which entry of the log."""

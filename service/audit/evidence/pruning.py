@@ -28,7 +28,7 @@ from analytics.evidence.groups import (
 from analytics.evidence.merkle import GROUP, split
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
-from service.audit.evidence.trees import day_keys, find_tree, list_groups, list_tiles
+from service.audit.evidence.trees import find_tree, list_groups, list_tiles, load_day_keys
 from service.audit.lake import Lake
 from service.store.store import Store
 from service.store.tables import EvidenceDayKey, EvidenceTile, EvidenceTree, PrunedLeaves
@@ -82,7 +82,7 @@ async def plan_pruning(
     """
     async with store.read() as session:
         tree = await find_tree(session, tenant_id)
-        keys = {} if tree is None else await day_keys(session, tenant_id, days)
+        keys = {} if tree is None else await load_day_keys(session, tenant_id, days)
     if tree is None:
         return None
     snapshot = await store.snapshot(tenant_id)

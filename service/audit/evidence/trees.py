@@ -296,7 +296,7 @@ async def _get_tile(session: AsyncSession, tree: TreeState, number: int) -> Tile
     return _tile(stored)
 
 
-async def day_keys(
+async def load_day_keys(
     session: AsyncSession, tenant_id: str, days: Collection[date]
 ) -> dict[date, bytes]:
     """The keys of `days`, those that there are."""

@@ -139,7 +139,7 @@ class Cosigner:
         size: int,
     ) -> list[str]:
         log = await open_log(self.store, self.lake, org, self.clock())
-        prover = Prover(self.store, self.lake, log)
+        prover = Prover(self.store, log)
         old = 0
         for _ in range(2):
             _, proof = await prover.consistency(old, size)

@@ -1,6 +1,7 @@
 """The bytes of entries: those of another implementation of RFC 8785, and never others."""
 
 import hashlib
+import hmac
 import json
 from datetime import UTC, datetime
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 import rfc8785
 
-from analytics.evidence.canonical import COLUMNS, entries, leaf_hashes, nonce
+from analytics.evidence.canonical import COLUMNS, entries, leaf_hashes, nonces
 from analytics.evidence.merkle import leaf_hash
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
 
@@ -67,5 +68,11 @@ def test_a_hash_is_that_of_the_entry_with_its_nonce() -> None:
     row = table()
     (entry,) = entries(row, "org_1", KEY)
     assert leaf_hashes(row, "org_1", KEY) == leaf_hash(entry)
-    assert json.loads(entry)["nonce"] == nonce(KEY, 41) != nonce(KEY, 42)
+    assert [json.loads(entry)["nonce"]] == nonces(KEY, [41]) != nonces(KEY, [42])
     assert leaf_hashes(row, "org_2", KEY) != leaf_hash(entry)
+
+
+def test_a_nonce_is_the_beginning_of_an_hmac() -> None:
+    seqs = [0, 1, 41, 2**63 - 1]
+    expected = [hmac.digest(KEY, seq.to_bytes(8), "sha256")[:16].hex() for seq in seqs]
+    assert nonces(KEY, seqs) == expected
