@@ -338,7 +338,7 @@ class _Verifier:
         receipt, named = verify_receipt(self.bundle.read(RECEIPT), self.policy)
         if receipt.tenant_id not in self.checkpoint.origin.split("/"):
             raise ValueError(f"it is of another organisation, {receipt.tenant_id}")
-        if named.size == self.checkpoint.size:
+        if (named.origin, named.size) == (self.checkpoint.origin, self.checkpoint.size):
             self._verify_same(named)
         elif named != older:
             self.result.not_proved.append(

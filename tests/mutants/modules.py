@@ -176,7 +176,9 @@ _TESTS: Final = {
         "test_compaction test_takeover service/audit/test_crashes service/test_closing"
     ),
     "service/audit/evidence/witness.py": "test_witness",
-    "service/audit/export_entries.py": "test_export_list",
+    "service/audit/export_entries.py": (
+        "test_export_list service/audit/evidence/test_signed_receipts"
+    ),
     "service/audit/garbage_collector.py": (
         "test_crashes test_s3_crashes test_takeover test_compaction "
         "service/audit/open_table/test_removal"

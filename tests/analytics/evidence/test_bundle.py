@@ -433,6 +433,15 @@ def test_a_receipts_checkpoint_is_not_proved_without_consistency() -> None:
     assert any("the log of 200 rows, which the receipt names," in x for x in result.not_proved)
 
 
+def test_a_receipt_may_name_the_log_of_before_a_rollback() -> None:
+    """Another log of the same organisation, under another name, which may have the same size."""
+    before = Log(LOG.size, host=f"{LOG.host}/before")
+    files = ROWS | {"receipt.json": before.receipt(EXPORTED)}
+    result = verify(files, Policy((LOG.key, before.key)))
+    assert result.findings == []
+    assert any("the log of 300 rows, which the receipt names," in x for x in result.not_proved)
+
+
 def test_a_history_that_was_written_again_is_found() -> None:
     rewritten = Log(LOG.size)
     rewritten.leaves = [LOG.leaves[0], *rewritten.leaves[:-1]]

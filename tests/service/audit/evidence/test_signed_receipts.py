@@ -11,10 +11,11 @@ from sqlalchemy import update
 from analytics.evidence.notes import Checkpoint, Note, VerifierKey
 from analytics.evidence.policies import Policy
 from analytics.evidence.receipts import SignedReceipt, WrongReceipt, digest_of, verify_receipt
+from service.audit.evidence.continuity import RESTORED, resume, suspend_trees
 from service.audit.evidence.keys import begin_key
 from service.store.tables import EvidenceCheckpoint, EvidenceTree
 from tests.analytics.samples import sample_row
-from tests.conftest import START
+from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.evidence.proving import answer, checkpoints, sign
 
@@ -117,6 +118,26 @@ async def test_without_a_checkpoint_a_receipt_is_not_signed_and_stays_so(
     assert await receipt_of(filled, export_id) == first
     with pytest.raises(WrongReceipt, match="not signed"):
         await verified(filled, first)
+
+
+async def test_after_a_rollback_receipts_are_signed_by_the_log_that_begins(
+    filled: AuditWorld,
+) -> None:
+    """Those of before keep the name of the former one."""
+    await sign(filled)
+    first_id, _ = await exported(filled)
+    first = await receipt_of(filled, first_id)
+    async with filled.services.store.write() as work:
+        await suspend_trees(work.session, RESTORED)
+    await resume(filled.services.store, BY_OPERATOR, (), is_rollback_accepted=True)
+    between_id, _ = await exported(filled)
+    await sign(filled)
+    later_id, _ = await exported(filled)
+
+    assert "checkpoint" not in json.loads(await receipt_of(filled, between_id))
+    _, checkpoint = await verified(filled, await receipt_of(filled, later_id))
+    assert checkpoint.origin.endswith("/2")
+    assert await receipt_of(filled, first_id) == first
 
 
 async def test_with_another_secret_key_a_receipt_is_no_longer_signed(filled: AuditWorld) -> None:
