@@ -17,4 +17,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "_public_key:c1ac72:constant:2": "it is after (0,), and before no other number",
     "_add:35e60e:constant:1": "only a file over 2 GiB needs it",
     "decode_cursor:093eef:constant:1": "what is no base64 is not what would be printed, either",
+    "list_:f3b303:constant:1": "there is one statement, or reason, for each row",
+    "_cuts:95f370:dropped:3": "an install's id is one package's: less is read",
 }

@@ -7,6 +7,7 @@ REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
 
 _TESTS: Final = {
     "analytics/evidence/bundle.py": "test_bundle processes/test_cli_evidence",
+    "analytics/evidence/dsse.py": "test_dsse",
     "analytics/evidence/policies.py": "test_policies test_bundle processes/test_cli_evidence",
     "analytics/evidence/receipts.py": (
         "test_bundle processes/test_cli_evidence service/audit/evidence/test_signed_receipts"
@@ -250,6 +251,8 @@ _TESTS: Final = {
     "service/orgs/api_keys.py": "test_keys",
     "service/orgs/members.py": "test_members service/access/test_roles test_beyond_own_role",
     "service/orgs/roles.py": "test_roles",
+    "service/packages/attestations/attestation_api.py": "test_attestations",
+    "service/packages/attestations/statement.py": "test_attestations",
     "service/packages/install_tokens/authorization.py": "test_authorization",
     "service/packages/install_tokens/exchange.py": "test_exchange",
     "service/packages/install_tokens/tokens.py": "test_exchange",

@@ -172,7 +172,7 @@ async def _key(call: Call[AuditServices]) -> SigningKey:
 async def _cuts(log: TenantLog, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Which rows say that the files of these installs did not arrive whole, by install."""
     at = [datetime.fromisoformat(row["created_at"]) for row in rows]
-    names = sorted({row["packageName"] for row in rows} - {None})
+    names = {row["packageName"] for row in rows} - {None}
     if not names:
         return {}
     query = Query(

@@ -20,6 +20,10 @@ def sealed(**changes: object) -> bytes:
     return json.dumps(said | changes).encode()
 
 
+SIGNED = seal(KEY, "key", KIND, b"hello world").signatures[0].sig
+SPACED = {"keyid": "key", "sig": f"{SIGNED[:4]} {SIGNED[4:]}"}
+
+
 def test_what_is_signed_is_as_the_specification_has_it():
     """The example of DSSE's own text (protocol.md)."""
     (signature,) = seal(KEY, "key", KIND, b"hello world").signatures
@@ -49,6 +53,7 @@ def test_any_of_the_keys_may_have_signed():
         (sealed(), [], "none of the keys"),
         (sealed(payloadType="text/plain"), [PUBLIC], "its payload is text/plain"),
         (sealed(payload="?"), [PUBLIC], "not a DSSE envelope"),
+        (sealed(signatures=[SPACED]), [PUBLIC], "not a DSSE envelope"),
         (sealed(payload=None), [PUBLIC], "not a DSSE envelope"),
         (b"{", [PUBLIC], "not a DSSE envelope"),
         (b"\xff", [PUBLIC], "not a DSSE envelope"),

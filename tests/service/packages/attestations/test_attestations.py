@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,15 +13,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from packageurl import PackageURL
 from securesystemslib.exceptions import VerificationError
 
+from analytics.model.envelopes import InstallCut
 from analytics.model.instants import format_us
 from service.audit.evidence.keys import begin_key
 from service.audit.importer import ImportJob, ImportWatch
+from service.packages.attestations import attestation_api
 from service.packages.attestations.statement import Ingestor
+from service.packages.refusals import NoStatement
+from service.store.journal import append
+from service.store.organisations import get_org
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.evidence.proving import checked
 from tests.service.audit.test_import import source
 from tests.service.gates import open_gate
 from tests.service.packages.attestations.conftest import LEFT_PAD, Attested
+from tests.service.packages.attestations.rows import RUN, admit, admitted_row
 from tests.service.packages.attestations.verifiers import payload_of, verified
 from tests.service.packages.install_tokens.jobs import INSTALL, bearer, exchanged, new_key
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
@@ -130,6 +137,17 @@ async def test_it_says_which_rule_lifted_the_cooldown(attested: Attested):
     predicate = (await attested.verified(await attested.envelope(row["id"])))["predicate"]
 
     assert predicate["policyEvaluations"][0]["description"] == "rule urgent lifts the cooldown"
+
+
+async def test_the_blocklist_was_not_asked_about_a_first_party_package(attested: Attested):
+    row = await attested.install()
+    own = {"event": "oss_first_party", "payload": {"registry": "internal", **row["payload"]}}
+
+    predicate = json.loads(Ingestor(URL, "acme").statement(row | own))["predicate"]
+
+    (evaluation,) = predicate["policyEvaluations"]
+    assert evaluation["description"] == "first-party: from internal alone"
+    assert predicate["scans"] == []
 
 
 async def test_a_file_of_pypi_is_verified_by_the_digest_of_its_subject(attested: Attested):
@@ -317,6 +335,36 @@ class TestRefusals:
         listed = (await attested.answer("attestations"))["installs"]
         assert [entry["missing"] for entry in listed] == [text, None]
 
+    async def test_every_cut_is_looked_for(
+        self, attested: Attested, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Also if more transfers were cut off than are read at once."""
+        monkeypatch.setattr(attestation_api, "_ROWS", 1)
+        services, clock = attested.proxied.world.services, attested.proxied.clock
+        for is_cut in (True, False, True):
+            await admit(services)
+            if is_cut:
+                (install, *_) = await attested.proxied.world.audit(run_id=RUN)
+                cut = InstallCut(install_id=install["id"], bytes_sent=1, cause="connection_closed")
+                async with services.store.write() as work:
+                    org = await get_org(work.session, "acme")
+                    row = admitted_row(work.now, envelope=cut)
+                    await append(work.session, org.id, [row], now=work.now)
+            clock.advance(hours=1)
+
+        listed = (await attested.answer("attestations", run_id=RUN))["installs"]
+        assert [entry["missing"] is None for entry in listed] == [False, True, False]
+
+    @pytest.mark.parametrize("ahead_s", [-30, 30])
+    async def test_a_row_that_was_not_stored_when_it_happened(
+        self, attested: Attested, ahead_s: int
+    ):
+        row = await attested.install()
+        at = datetime.fromisoformat(row["created_at"]) + timedelta(seconds=ahead_s)
+
+        with pytest.raises(NoStatement):
+            Ingestor(URL, "acme").statement(row | {"created_at": format_us(at)})
+
 
 class TestOfARun:
     """A CI run's packages, in pages."""
@@ -375,6 +423,7 @@ class TestKeys:
     """The key that signs is the one that signs checkpoints."""
 
     async def test_the_first_statement_begins_the_first_key(self, attested: Attested):
+        assert (await attested.answer("attestations"))["installs"] == []
         row = await attested.install()
         assert await attested.keys() == {}
 
