@@ -356,13 +356,13 @@ def _segment_jobs(
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
     publisher = Publisher(*job, compactor)
-    checkpointer = Checkpointer(settings, store, lake, evidence_lease, clock)
+    checkpointer = Checkpointer(settings, store, lake, evidence_lease, clock, metrics)
     return _SegmentJobs(
         lease=lease,
         clock_guard=clock_guard,
         sealer=Sealer(settings, store, lake, seal_lease, clock),
         checkpointer=checkpointer,
-        monitor=Monitor(settings, store, lake, scrub_lease, clock),
+        monitor=Monitor(settings, store, lake, scrub_lease, clock, metrics),
         # Also where nothing else is asked of the network: what signs asks the witnesses.
         cosigner=Cosigner(store, lake, clock, transport),
         importer=Importer(*job),

@@ -36,6 +36,7 @@ from service.audit.evidence.trees import (
 from service.audit.lake import Lake
 from service.audit.leased_job import DeferredErrors
 from service.core.clock import Clock
+from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.store.store import Store, UnitOfWork
@@ -60,8 +61,19 @@ class Checkpointer:
     """Signs under the lease, so that any number of processes may run one."""
 
     def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+        self,
+        settings: Settings,
+        store: Store,
+        lake: Lake,
+        lease: LeaseKeeper,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
+        self._suspended = metrics.gauge(
+            "countersign_evidence_suspended",
+            "Logs of which nothing is signed until the operator resumes them.",
+            mode="livemax",
+        )
         self._in_bucket = BucketCheckpoints(store, lake, clock)
         self._host = urlsplit(settings.public_url).netloc
         self._secret_key = settings.secret_key
@@ -77,6 +89,10 @@ class Checkpointer:
         """
         await self.take_in()
         await self._in_bucket.store_due()
+        is_suspended = EvidenceTree.suspended.is_not(None)
+        async with self._store.read() as session:
+            count = select(func.count()).select_from(EvidenceTree).where(is_suspended)
+            self._suspended.set(await session.scalar(count) or 0)
 
     async def take_in(self, on_rows: OnRows = lambda rows: None) -> int:
         """`sign_due`; returns how many rows were taken in.

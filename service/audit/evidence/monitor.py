@@ -38,6 +38,7 @@ from service.audit.evidence.trees import (
 )
 from service.audit.lake import Lake
 from service.core.clock import Clock
+from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
 from service.store.store import Store
@@ -173,8 +174,20 @@ class Monitor:
     """Compares each organisation's log; under a lease, so that one process of all nodes does it."""
 
     def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+        self,
+        settings: Settings,
+        store: Store,
+        lake: Lake,
+        lease: LeaseKeeper,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
+        self._differences = metrics.gauge(
+            "countersign_evidence_differences",
+            "Differences between logs and what was signed of them, when last compared.",
+            mode="livemax",
+        )
+        self._found: dict[str, int] = {}
         self._interval = timedelta(seconds=settings.scrub_interval_s)
         self._by = service_context(settings.platform_tenant_id)
         self._store = store
@@ -213,6 +226,8 @@ class Monitor:
                     checkpoint_size=comparison.size,
                 )
                 work.record(comparison.tenant_id, envelope, by)
+        self._found[comparison.tenant_id] = len(comparison.differences)
+        self._differences.set(sum(self._found.values()))
         for difference in comparison.differences:
             _log.error("evidence_differs", log=comparison.name, difference=difference)
 

@@ -153,6 +153,8 @@ def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
         # In WAL mode NORMAL, the default of some builds, does not sync the log at each commit.
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
+        # The key of a day that is pruned must be gone from the file, too.
+        cursor.execute("PRAGMA secure_delete = ON")
         cursor.execute("PRAGMA synchronous")
         if cursor.fetchone() != (2,):
             raise sqlite3.OperationalError("SQLite did not accept synchronous = FULL")

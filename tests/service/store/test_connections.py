@@ -22,7 +22,13 @@ from tests.service.store.conftest import add_org, database
 
 PRAGMAS = pytest.mark.parametrize(
     ("pragma", "value"),
-    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 1000)],
+    [
+        ("journal_mode", "wal"),
+        ("synchronous", 2),
+        ("foreign_keys", 1),
+        ("secure_delete", 1),
+        ("busy_timeout", 1000),
+    ],
 )
 
 

@@ -88,7 +88,9 @@ async def test_a_restored_log_is_not_signed_until_it_is_resumed(audit):
     kept = str(await note(audit))
     await suspended(audit)
     await accept(audit)
-    assert await sign(audit) == 0
+    await audit.services.checkpointer.sign_due()
+    exposed = audit.services.metrics.exposition().decode()
+    assert "countersign_evidence_suspended 2.0" in exposed
     (newest, *_) = await audit.pages(event="blocklist_hit")
     assert (await refusal(audit, f"/{newest['id']}/proof"))[0] == 409
 

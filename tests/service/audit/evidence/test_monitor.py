@@ -1,5 +1,7 @@
 """The monitor names what is not as it was signed, and says nothing of what is."""
 
+import re
+
 import pytest
 from sqlalchemy import delete, select, update
 
@@ -176,3 +178,6 @@ async def test_differences_are_a_row_and_the_log_is_due_again_after_the_interval
     (row,) = await signed.pages(event="evidence_differs")
     assert row["payload"]["count"] >= 2
     assert row["actor"] == "system:maintenance"
+    exposed = signed.services.metrics.exposition().decode()
+    (found,) = re.findall(r"^countersign_evidence_differences (\S+)$", exposed, re.MULTILINE)
+    assert float(found) >= row["payload"]["count"]
