@@ -31,7 +31,7 @@ from service.audit.clock_guard import (
 )
 from service.audit.evidence.checkpoints import Checkpointer
 from service.audit.evidence.pruning import PrunePlan, apply_pruning, destroy_day_keys
-from service.audit.evidence.trees import last_checkpoint
+from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
 from service.audit.refusals import ClockNotTrusted
 from service.core.metrics import Metrics
 from service.core.settings import Settings
@@ -39,7 +39,6 @@ from service.store.lease import HeldLease, LeaseKeeper
 from service.store.organisations import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import (
-    EvidenceCheckpoint,
     JournalEntry,
     LostSegment,
     MisdatedDay,
@@ -248,7 +247,7 @@ def _record(
     dropped: Pruned,
     tier: str,
     plan: PrunePlan | None,
-    last: EvidenceCheckpoint | None,
+    last: StoredCheckpoint | None,
     by: AuditContext,
 ) -> None:
     days = [str(day) for day in dropped.days]

@@ -15,7 +15,7 @@ from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
 from service.audit.evidence.keys import verifier_keys
 from service.audit.evidence.prover import InclusionOfRow, Prover, note_of
-from service.audit.evidence.trees import last_checkpoint, log_name
+from service.audit.evidence.trees import find_tree, log_name, read_checkpoint
 from service.audit.evidence.witnesses import list_witnesses
 from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
@@ -31,7 +31,8 @@ from service.audit.refusals import (
 )
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
-from service.store.tables import EvidenceCheckpoint, EvidenceTree, Organisation
+from service.store.tables import Organisation
+from service.store.transaction import within
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, NonNegative, Omittable, Request, TimestampUs
@@ -76,14 +77,12 @@ class SignedCheckpoint(Answer):
 )
 async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> SignedCheckpoint:
     """The last signed checkpoint of the organisation's log, or the one of a size."""
+    size = None if query.size is UNSET else query.size
     async with call.read() as session:
-        tree = await session.get(EvidenceTree, call.org.id)
-        found = await last_checkpoint(session, call.org.id)
-        if tree is None or found is None:
+        tree = await find_tree(session, call.org.id)
+        if tree is None:
             raise NO_CHECKPOINT
-        if query.size is not UNSET:
-            place = (call.org.id, tree.generation, query.size)
-            found = await session.get(EvidenceCheckpoint, place)
+        found = await within(session, read_checkpoint, tree, size)
         if found is None:
             raise CHECKPOINT_NOT_FOUND
         name = log_name(tree.origin, found.generation)

@@ -19,12 +19,16 @@ from service.core.errors import Conflict
 from service.core.ids import new_id
 from service.core.secrets import derive_key
 from service.store.tables import EvidenceKey
+from service.store.transaction import Transaction, within
 
 KEY_LOST: Final = Conflict.of(
     "COUNTERSIGN_SECRET_KEY is not the one that key {value} was derived from: set the former one,"
     " or begin a new key with `countersign evidence key rotate`",
     value="evk_5d7f9h1k3m5p7r9t",
 )
+
+_NEWEST_FIRST: Final = EvidenceKey.retired_at.is_not(None), EvidenceKey.created_at.desc()
+_PUBLIC_KEYS: Final = select(EvidenceKey.public).order_by(*_NEWEST_FIRST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,7 @@ def derive(secret_key: str, key_id: str) -> SigningKey:
 
 async def list_keys(session: AsyncSession) -> list[EvidenceKey]:
     """All keys, the newest first."""
-    newest_first = EvidenceKey.retired_at.is_not(None), EvidenceKey.created_at.desc()
-    return [*await session.scalars(select(EvidenceKey).order_by(*newest_first))]
+    return [*await session.scalars(select(EvidenceKey).order_by(*_NEWEST_FIRST))]
 
 
 async def find_signing_key(session: AsyncSession, secret_key: str) -> SigningKey | None:
@@ -90,9 +93,15 @@ async def begin_key(session: AsyncSession, secret_key: str, now: datetime) -> Si
     return key
 
 
-async def verifier_keys(session: AsyncSession, name: str) -> list[VerifierKey]:
+def read_verifier_keys(transaction: Transaction, name: str) -> list[VerifierKey]:
     """What verifies the notes under this name, the newest key first."""
-    return [VerifierKey(name, base64.b64decode(key.public)) for key in await list_keys(session)]
+    lines = transaction.rows(_PUBLIC_KEYS, {})
+    return [VerifierKey(name, base64.b64decode(public)) for (public,) in lines]
+
+
+async def verifier_keys(session: AsyncSession, name: str) -> list[VerifierKey]:
+    """See `read_verifier_keys`."""
+    return await within(session, read_verifier_keys, name)
 
 
 def _checked(stored: EvidenceKey, secret_key: str) -> SigningKey:

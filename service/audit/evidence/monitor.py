@@ -27,6 +27,7 @@ from service.audit.evidence.keys import verifier_keys
 from service.audit.evidence.prover import note_of
 from service.audit.evidence.trees import (
     LocatedGroup,
+    StoredCheckpoint,
     TreeState,
     find_tree,
     last_checkpoint,
@@ -129,7 +130,7 @@ class _Signed:
             self.done.differences.append(f"{said} has more rows than this log: some were removed")
         self.wanted.setdefault(checkpoint.size, []).append((said, checkpoint.root, 0))
 
-    def add(self, tree: TreeState, signed: EvidenceCheckpoint) -> None:
+    def add(self, tree: TreeState, signed: StoredCheckpoint) -> None:
         """A checkpoint of the database."""
         said, name = (
             f"the checkpoint of size {signed.size}",

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.canonical import entries
 from analytics.evidence.groups import Group, LeavesDiffer, days_between, leaves_of, split_by_day
@@ -16,18 +16,19 @@ from analytics.evidence.notes import Checkpoint, Note, VerifierKey, proof_text
 from analytics.model.filters import parse_query
 from analytics.model.log_envelopes import AuditPruned
 from analytics.model.schema import audit_id
-from service.audit.evidence.keys import verifier_keys
+from service.audit.evidence.keys import read_verifier_keys
 from service.audit.evidence.trees import (
     LocatedGroup,
+    StoredCheckpoint,
     Tiles,
     TreeState,
-    find_group_of_seq,
-    find_tree,
-    get_group,
-    last_checkpoint,
-    load_day_keys,
-    load_tiles,
     log_name,
+    read_checkpoint,
+    read_day_keys,
+    read_group,
+    read_group_of_seq,
+    read_tiles,
+    read_tree,
 )
 from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
@@ -41,6 +42,7 @@ from service.audit.refusals import (
 from service.audit.tenant_log import TenantLog
 from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint
+from service.store.transaction import Transaction
 
 PRUNES_MAX: Final = 1_000
 """The prune entries that are searched for the one that deleted a row, newest first."""
@@ -68,7 +70,7 @@ class _Found:
     """A row's group, the checkpoint that covers it, and what its proof is made of."""
 
     tree: TreeState
-    signed: EvidenceCheckpoint
+    signed: StoredCheckpoint
     keys: list[VerifierKey]
     located: LocatedGroup
     ends: list[LocatedGroup]
@@ -76,7 +78,7 @@ class _Found:
     day_keys: dict[date, bytes]
 
 
-def note_of(origin: str, signed: EvidenceCheckpoint) -> str:
+def note_of(origin: str, signed: EvidenceCheckpoint | StoredCheckpoint) -> str:
     """The checkpoint of a log of this origin as a signed note."""
     text = Checkpoint(log_name(origin, signed.generation), signed.size, signed.root).text
     return str(Note(text, tuple(signed.signatures.removesuffix("\n").split("\n"))))
@@ -95,7 +97,7 @@ class Prover:
         Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NotSignedYet, and LeavesDiffer
         if it is not as it was signed: also if rows around it were pruned after `log` was opened.
         """
-        found = await self._look(seq, size)
+        found = await self.store.read_at_once(partial(self._look, seq=seq, size=size))
         if found is None:
             if (await self.log.row(seq)).num_rows == 0:
                 raise AuditRowNotFound
@@ -124,84 +126,83 @@ class Prover:
             entry, index, size, hashes, note_of(tree.origin, found.signed), found.keys
         )
 
-    async def _look(self, seq: int, size: int | None) -> _Found | None:
+    def _look(self, transaction: Transaction, seq: int, size: int | None) -> _Found | None:
         """What the database has for the proof of a row; None of one that is not signed yet."""
-        tenant_id = self.log.org.id
-        async with self.store.read() as session:
-            tree = await find_tree(session, tenant_id)
-            signed = await last_checkpoint(session, tenant_id)
-            if tree is not None and size is not None:
-                place = (tenant_id, tree.generation, size)
-                signed = await session.get(EvidenceCheckpoint, place)
-                if signed is None:
-                    raise CHECKPOINT_NOT_FOUND
-            if tree is None or signed is None or seq > signed.last_seq:
-                return None
-            located = await find_group_of_seq(session, tree, seq)
-            if located is None:
-                raise AuditRowNotFound
-            return _Found(
-                tree=tree,
-                signed=signed,
-                keys=await verifier_keys(session, log_name(tree.origin, signed.generation)),
-                located=located,
-                # The last group is in the tree itself.
-                ends=await self._ends(session, tree, *{signed.size} - {tree.size}),
-                tiles=await load_tiles(
-                    session, tenant_id, [located.group.first_index, signed.size]
-                ),
-                day_keys=await self._day_keys(session, located.group),
-            )
+        tree = read_tree(transaction, self.log.org.id)
+        if tree is None:
+            return None
+        signed = read_checkpoint(transaction, tree, size)
+        if signed is None and size is not None:
+            raise CHECKPOINT_NOT_FOUND
+        if signed is None or seq > signed.last_seq:
+            return None
+        located = read_group_of_seq(transaction, tree, seq)
+        if located is None:
+            raise AuditRowNotFound
+        positions = [located.group.first_index, signed.size]
+        return _Found(
+            tree=tree,
+            signed=signed,
+            keys=read_verifier_keys(transaction, log_name(tree.origin, signed.generation)),
+            located=located,
+            # The last group is in the tree itself.
+            ends=self._ends(transaction, tree, *{signed.size} - {tree.size}),
+            tiles=read_tiles(transaction, tree.tenant_id, tree.size, positions),
+            day_keys=self._day_keys(transaction, located.group),
+        )
 
     async def consistency(self, old: int, new: int | None) -> tuple[int, list[bytes]]:
         """The proof that the first `old` rows begin the first `new` (None: all), and that size.
 
         Raises NO_CHECKPOINT, SIZES_INVALID, LEAVES_PRUNED, LeavesDiffer.
         """
-        async with self.store.read() as session:
-            tree = await find_tree(session, self.log.org.id)
+
+        def look(transaction: Transaction) -> tuple[TreeState, int, Tiles, list[LocatedGroup]]:
+            tree = read_tree(transaction, self.log.org.id)
             if tree is None:
                 raise NO_CHECKPOINT
-            new = tree.size if new is None else new
-            if not 0 <= old <= new <= tree.size:
+            last = tree.size if new is None else new
+            if not 0 <= old <= last <= tree.size:
                 raise SIZES_INVALID(value=str(tree.size))
-            tiles = await load_tiles(session, tree.tenant_id, [max(old - 1, 0), old, new])
-            ends = await self._ends(session, tree, old, new)
+            positions = [max(old - 1, 0), old, last]
+            tiles = read_tiles(transaction, tree.tenant_id, tree.size, positions)
+            return tree, last, tiles, self._ends(transaction, tree, old, last)
+
+        tree, last, tiles, ends = await self.store.read_at_once(look)
         leaves = {end.group.number: await self._leaves(end) for end in ends}
-        return new, _tree(tree, tiles, leaves).consistency(old, new)
+        return last, _tree(tree, tiles, leaves).consistency(old, last)
 
     async def tile(self, level: int, number: int) -> bytes:
         """The hashes of a tile, as many as there are. Raises LeavesDiffer, LEAVES_PRUNED."""
-        async with self.store.read() as session:
-            tree = await find_tree(session, self.log.org.id)
-            if tree is None:
-                return b""
-            if level:
-                tiles = await load_tiles(session, tree.tenant_id, [number << 8 * (level + 1)])
-                return tiles[level, number].hashes if (level, number) in tiles else b""
-            if number * GROUP >= tree.size:
-                return b""
-            located = await self._whole(session, tree, number)
-        return await self._leaves(located)
 
-    async def _whole(self, session: AsyncSession, tree: TreeState, number: int) -> LocatedGroup:
-        located = await get_group(session, tree, number)
+        def look(transaction: Transaction) -> bytes | LocatedGroup:
+            tree = read_tree(transaction, self.log.org.id)
+            if tree is None or (level == 0 and number * GROUP >= tree.size):
+                return b""
+            if level == 0:
+                return self._whole(transaction, tree, number)
+            first = number << 8 * (level + 1)
+            tiles = read_tiles(transaction, tree.tenant_id, tree.size, [first])
+            return tiles[level, number].hashes if (level, number) in tiles else b""
+
+        found = await self.store.read_at_once(look)
+        return found if isinstance(found, bytes) else await self._leaves(found)
+
+    def _whole(self, transaction: Transaction, tree: TreeState, number: int) -> LocatedGroup:
+        located = read_group(transaction, tree, number)
         if located.is_pruned:
             first = located.group.first_index
             raise LEAVES_PRUNED(value=str(first), first=str(first + GROUP))
         return located
 
-    async def _ends(
-        self, session: AsyncSession, tree: TreeState, *sizes: int
-    ) -> list[LocatedGroup]:
+    def _ends(self, transaction: Transaction, tree: TreeState, *sizes: int) -> list[LocatedGroup]:
         """The groups in which these sizes end. Raises LEAVES_PRUNED."""
         numbers = {size // GROUP for size in sizes if size % GROUP}
-        return [await self._whole(session, tree, number) for number in sorted(numbers)]
+        return [self._whole(transaction, tree, number) for number in sorted(numbers)]
 
     async def _leaves(self, located: LocatedGroup) -> bytes:
         """The hashes of all leaves of a group."""
-        async with self.store.read() as session:
-            keys = await self._day_keys(session, located.group)
+        keys = await self.store.read_at_once(partial(self._day_keys, group=located.group))
         rows = await self._rows(located.group)
         leaves = leaves_of(split_by_day(rows), self.log.org.id, keys)
         return located.group.hashes(leaves, located.pruned)
@@ -210,9 +211,9 @@ class Prover:
         """The rows of a group that are stored; one more than there should be, if there are more."""
         return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1)
 
-    async def _day_keys(self, session: AsyncSession, group: Group) -> dict[date, bytes]:
+    def _day_keys(self, transaction: Transaction, group: Group) -> dict[date, bytes]:
         days = days_between(self.log.snapshot, group.first_seq, group.end_seq)
-        return await load_day_keys(session, self.log.org.id, days)
+        return read_day_keys(transaction, self.log.org.id, days)
 
     async def _pruned(self, seq: int) -> RowPruned:
         """What to say of a row that was deleted by retention: by which entry of the log."""

@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from typing import Final
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.groups import (
@@ -26,6 +26,7 @@ from service.store.tables import (
     EvidenceTree,
     PrunedLeaves,
 )
+from service.store.transaction import Transaction, within
 
 _BITS: Final = 8
 _LEVELS: Final = range(1, 64 // _BITS)
@@ -127,33 +128,6 @@ def _tiles(
         yield TileChange(level, first + at // GROUP, content, tuple(first_seqs[at : at + GROUP]))
 
 
-async def find_tree(session: AsyncSession, tenant_id: str) -> TreeState | None:
-    """The organisation's tree with its right edge; None before its first row."""
-    tree = await session.get(EvidenceTree, tenant_id)
-    if tree is None:
-        return None
-    positions = [tree.size]
-    tiles = await load_tiles(session, tenant_id, positions)
-    edges = [
-        tiles.get((level, _number(tree.size, level)), _NO_TILE).hashes
-        for level in _LEVELS
-        if tree.size >> _BITS * level
-    ]
-    edge = tiles.get((1, _number(tree.size, 1)), _NO_TILE)
-    return TreeState(
-        tenant_id=tenant_id,
-        origin=tree.origin,
-        generation=tree.generation,
-        size=tree.size,
-        last_seq=tree.last_seq,
-        tail=tree.tail,
-        min_index=tree.min_index,
-        suspended=tree.suspended,
-        edges=tuple(edges),
-        first_seqs=edge.first_seqs,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A stored tile."""
@@ -167,28 +141,139 @@ _NO_TILE: Final = Tile(b"")
 Tiles = dict[tuple[int, int], Tile]
 
 
-async def load_tiles(session: AsyncSession, tenant_id: str, positions: Collection[int]) -> Tiles:
-    """The tiles of every level from 1 on that have these leaves below them, those that exist."""
-    wanted = [
-        and_(EvidenceTile.level == level, EvidenceTile.number.in_(numbers))
+# Constants, as `Transaction` wants them: a proof reads ten times, and is asked for by people.
+_TREE: Final = select(
+    EvidenceTree.origin,
+    EvidenceTree.generation,
+    EvidenceTree.size,
+    EvidenceTree.last_seq,
+    EvidenceTree.tail,
+    EvidenceTree.min_index,
+    EvidenceTree.suspended,
+).where(EvidenceTree.tenant_id == bindparam("tenant_id"))
+_OF_TILES: Final = EvidenceTile.tenant_id == bindparam("tenant_id")
+_TILE: Final = select(EvidenceTile.hashes, EvidenceTile.first_seqs, EvidenceTile.pruned).where(
+    _OF_TILES,
+    EvidenceTile.level == bindparam("level"),
+    EvidenceTile.number == bindparam("number"),
+)
+_TILE_OF_SEQ: Final = (
+    select(EvidenceTile.number)
+    .where(_OF_TILES, EvidenceTile.first_seq <= bindparam("seq"))
+    .order_by(EvidenceTile.first_seq.desc())
+    .limit(1)
+)
+_FIRST_SEQS: Final = (
+    select(EvidenceTile.number, EvidenceTile.first_seq)
+    .where(_OF_TILES, EvidenceTile.level == 1)
+    .order_by(EvidenceTile.number)
+)
+_PRUNED: Final = select(PrunedLeaves.group_number, PrunedLeaves.leaves).where(
+    PrunedLeaves.tenant_id == bindparam("tenant_id"),
+    PrunedLeaves.group_number >= bindparam("first"),
+    PrunedLeaves.group_number < bindparam("end"),
+)
+_DAY_KEY: Final = select(EvidenceDayKey.key).where(
+    EvidenceDayKey.tenant_id == bindparam("tenant_id"), EvidenceDayKey.day == bindparam("day")
+)
+_CHECKPOINTS: Final = select(
+    EvidenceCheckpoint.generation,
+    EvidenceCheckpoint.size,
+    EvidenceCheckpoint.root,
+    EvidenceCheckpoint.last_seq,
+    EvidenceCheckpoint.signed_at,
+    EvidenceCheckpoint.key_id,
+    EvidenceCheckpoint.signatures,
+).where(EvidenceCheckpoint.tenant_id == bindparam("tenant_id"))
+_LAST_CHECKPOINT: Final = _CHECKPOINTS.order_by(
+    EvidenceCheckpoint.generation.desc(), EvidenceCheckpoint.size.desc()
+).limit(1)
+_CHECKPOINT: Final = _CHECKPOINTS.where(
+    EvidenceCheckpoint.generation == bindparam("generation"),
+    EvidenceCheckpoint.size == bindparam("size"),
+)
+_CHECKPOINTS_BETWEEN: Final = _CHECKPOINTS.where(
+    EvidenceCheckpoint.size > bindparam("first"), EvidenceCheckpoint.size <= bindparam("end")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """See EvidenceCheckpoint."""
+
+    generation: int
+    size: int
+    root: bytes
+    last_seq: int
+    signed_at: datetime
+    key_id: str
+    signatures: str
+
+
+def read_tree(transaction: Transaction, tenant_id: str) -> TreeState | None:
+    """The organisation's tree with its right edge; None before its first row."""
+    for line in transaction.rows(_TREE, {"tenant_id": tenant_id}):
+        origin, generation, size, last_seq, tail, min_index, suspended = line
+        tiles = read_tiles(transaction, tenant_id, size, [size])
+        edges = [
+            tiles.get((level, _number(size, level)), _NO_TILE)
+            for level in _LEVELS
+            if size >> _BITS * level
+        ]
+        first = edges[0] if edges else tiles.get((1, 0), _NO_TILE)
+        return TreeState(
+            tenant_id,
+            origin,
+            generation,
+            size,
+            last_seq,
+            tail,
+            min_index,
+            suspended,
+            tuple(edge.hashes for edge in edges),
+            first.first_seqs,
+        )
+    return None
+
+
+async def find_tree(session: AsyncSession, tenant_id: str) -> TreeState | None:
+    """See `read_tree`."""
+    return await within(session, read_tree, tenant_id)
+
+
+def read_tiles(
+    transaction: Transaction, tenant_id: str, size: int, positions: Collection[int]
+) -> Tiles:
+    """The tiles above these leaves in a tree of that size, those that exist, level 0 excepted."""
+    places = {
+        (level, _number(position, level))
         for level in _LEVELS
-        if (numbers := {_number(position, level) for position in positions})
-    ]
-    stored = await session.scalars(
-        select(EvidenceTile).where(EvidenceTile.tenant_id == tenant_id, or_(*wanted))
-    )
-    return {(tile.level, tile.number): _tile(tile) for tile in stored}
+        if level == 1 or size >> _BITS * level
+        for position in positions
+    }
+    found = {place: _read_tile(transaction, tenant_id, *place) for place in places}
+    return {place: tile for place, tile in found.items() if tile is not None}
 
 
-def _tile(stored: EvidenceTile) -> Tile:
-    try:
-        seqs = () if stored.first_seqs is None else tuple(unpack_seqs(stored.first_seqs))
-    except LeavesDiffer as fault:
-        raise LeavesDiffer(f"tile {stored.level}/{stored.number}: {fault}") from fault
-    pruned = stored.pruned or b""
-    if pruned.count(0) + pruned[: len(seqs)].count(1) != len(pruned):
-        raise LeavesDiffer(f"tile {stored.level}/{stored.number}: its pruned groups are damaged")
-    return Tile(stored.hashes, seqs, pruned)
+def _read_tile(transaction: Transaction, tenant_id: str, level: int, number: int) -> Tile | None:
+    place = {"tenant_id": tenant_id, "level": level, "number": number}
+    for hashes, first_seqs, pruned in transaction.rows(_TILE, place):
+        try:
+            seqs = () if first_seqs is None else tuple(unpack_seqs(first_seqs))
+        except LeavesDiffer as fault:
+            raise LeavesDiffer(f"tile {level}/{number}: {fault}") from fault
+        flags = pruned or b""
+        if flags.count(0) + flags[: len(seqs)].count(1) != len(flags):
+            raise LeavesDiffer(f"tile {level}/{number}: its pruned groups are damaged")
+        return Tile(hashes, seqs, flags)
+    return None
+
+
+def _get_tile(transaction: Transaction, tree: TreeState, number: int) -> Tile:
+    tile = _read_tile(transaction, tree.tenant_id, 1, number)
+    if tile is None:
+        raise LeavesDiffer(f"tile 1/{number} of the tree is missing")
+    return tile
 
 
 async def store_extension(session: AsyncSession, extension: Extension) -> bool:
@@ -224,107 +309,112 @@ class LocatedGroup:
     pruned: tuple[PrunedLeaf, ...]
 
 
-async def find_group_of_seq(
-    session: AsyncSession, tree: TreeState, seq: int
-) -> LocatedGroup | None:
+def read_group_of_seq(transaction: Transaction, tree: TreeState, seq: int) -> LocatedGroup | None:
     """The group whose rows are around `seq`; None before the first and after the last row."""
     if seq > tree.last_seq:
         return None
-    number = await session.scalar(
-        select(EvidenceTile.number)
-        .where(EvidenceTile.tenant_id == tree.tenant_id, EvidenceTile.first_seq <= seq)
-        .order_by(EvidenceTile.first_seq.desc())
-        .limit(1)
-    )
-    if number is None:
-        return None
-    groups = await list_groups(session, tree, number)
-    return groups[bisect_right(groups, seq, key=lambda located: located.group.first_seq) - 1]
+    for (number,) in transaction.rows(_TILE_OF_SEQ, {"tenant_id": tree.tenant_id, "seq": seq}):
+        at = bisect_right(_get_tile(transaction, tree, number).first_seqs, seq) - 1
+        return read_group(transaction, tree, number * GROUP + at)
+    return None
 
 
-async def get_group(session: AsyncSession, tree: TreeState, number: int) -> LocatedGroup:
+def read_group(transaction: Transaction, tree: TreeState, number: int) -> LocatedGroup:
     """The group of this number, which has begun. Raises LeavesDiffer."""
-    groups = await list_groups(session, tree, number // GROUP)
-    if number % GROUP >= len(groups):
-        raise LeavesDiffer(f"group {number} of the tree is missing")
-    return groups[number % GROUP]
-
-
-async def list_tiles(session: AsyncSession, tree: TreeState) -> list[tuple[int, int, int]]:
-    """Each tile of level 1, and from which seq to before which its rows are."""
-    tiles = select(EvidenceTile.number, EvidenceTile.first_seq).where(
-        EvidenceTile.tenant_id == tree.tenant_id, EvidenceTile.level == 1
-    )
-    found = (await session.execute(tiles.order_by(EvidenceTile.number))).all()
-    ends = [first for _, first in found[1:]] + [tree.last_seq + 1]
-    return [
-        (number, first or 0, end or 0) for (number, first), end in zip(found, ends, strict=True)
-    ]
+    for located in _groups(transaction, tree, number, number + 1):
+        return located
+    raise LeavesDiffer(f"group {number} of the tree is missing")
 
 
 async def list_groups(
     session: AsyncSession, tree: TreeState, tile_number: int
 ) -> list[LocatedGroup]:
     """The groups of a tile of level 1, in order. Raises LeavesDiffer."""
-    tile = await _get_tile(session, tree, tile_number)
     first = tile_number * GROUP
-    end = tree.last_seq + 1
-    if (first + GROUP) * GROUP < tree.size:
-        end = (await _get_tile(session, tree, tile_number + 1)).first_seqs[0]
-    stored = await session.execute(
-        select(PrunedLeaves.group_number, PrunedLeaves.leaves).where(
-            PrunedLeaves.tenant_id == tree.tenant_id,
-            PrunedLeaves.group_number.between(first, first + GROUP - 1),
-        )
-    )
-    pruned = {number: tuple(unpack_pruned(leaves)) for number, leaves in stored}
-    ends = [*tile.first_seqs[1:], end]
+    return await within(session, _groups, tree, first, first + GROUP)
+
+
+def _groups(transaction: Transaction, tree: TreeState, first: int, end: int) -> list[LocatedGroup]:
+    """The groups from number `first` to before `end`, which are of one tile."""
+    number, start = divmod(first, GROUP)
+    tile = _get_tile(transaction, tree, number)
+    seqs = [*tile.first_seqs, tree.last_seq + 1]
+    if (number + 1) * GROUP**2 < tree.size:
+        seqs[-1] = _get_tile(transaction, tree, number + 1).first_seqs[0]
+    bounds = {"tenant_id": tree.tenant_id, "first": first, "end": end}
+    pruned = {line[0]: line[1] for line in transaction.rows(_PRUNED, bounds)}
     return [
         LocatedGroup(
-            Group(number, seq, end, min(GROUP, tree.size - number * GROUP)),
-            tile.pruned[number - first : number - first + 1] == b"\x01",
-            pruned.get(number, ()),
+            Group(group, seqs[at], seqs[at + 1], min(GROUP, tree.size - group * GROUP)),
+            tile.pruned[at : at + 1] == b"\x01",
+            tuple(unpack_pruned(pruned[group])) if group in pruned else (),
         )
-        for number, (seq, end) in enumerate(zip(tile.first_seqs, ends, strict=True), first)
+        for at, group in enumerate(range(first, end), start)
+        if at < len(tile.first_seqs)
     ]
 
 
-async def _get_tile(session: AsyncSession, tree: TreeState, number: int) -> Tile:
-    stored = await session.get(EvidenceTile, (tree.tenant_id, 1, number))
-    if stored is None:
-        raise LeavesDiffer(f"tile 1/{number} of the tree is missing")
-    return _tile(stored)
+async def list_tiles(session: AsyncSession, tree: TreeState) -> list[tuple[int, int, int]]:
+    """Each tile of level 1, and from which seq to before which its rows are."""
+
+    def read(transaction: Transaction) -> list[tuple[int, int, int]]:
+        found = transaction.rows(_FIRST_SEQS, {"tenant_id": tree.tenant_id})
+        ends = [first for _, first in found[1:]] + [tree.last_seq + 1]
+        return [
+            (number, first or 0, end or 0) for (number, first), end in zip(found, ends, strict=True)
+        ]
+
+    return await within(session, read)
+
+
+def read_day_keys(
+    transaction: Transaction, tenant_id: str, days: Collection[date]
+) -> dict[date, bytes]:
+    """The keys of `days`, those that there are."""
+    return {
+        day: key
+        for day in days
+        for (key,) in transaction.rows(_DAY_KEY, {"tenant_id": tenant_id, "day": day})
+    }
 
 
 async def load_day_keys(
     session: AsyncSession, tenant_id: str, days: Collection[date]
 ) -> dict[date, bytes]:
-    """The keys of `days`, those that there are."""
-    stored = await session.execute(
-        select(EvidenceDayKey.day, EvidenceDayKey.key).where(
-            EvidenceDayKey.tenant_id == tenant_id, EvidenceDayKey.day.in_(days)
-        )
-    )
-    return {row.day: row.key for row in stored}
+    """See `read_day_keys`."""
+    return await within(session, read_day_keys, tenant_id, days)
 
 
-async def last_checkpoint(session: AsyncSession, tenant_id: str) -> EvidenceCheckpoint | None:
+def read_checkpoint(
+    transaction: Transaction, tree: TreeState, size: int | None = None
+) -> StoredCheckpoint | None:
+    """The log's checkpoint of this size, or its newest one."""
+    if size is None:
+        lines = transaction.rows(_LAST_CHECKPOINT, {"tenant_id": tree.tenant_id})
+    else:
+        place = {"tenant_id": tree.tenant_id, "generation": tree.generation, "size": size}
+        lines = transaction.rows(_CHECKPOINT, place)
+    return next((StoredCheckpoint(*line) for line in lines), None)
+
+
+async def last_checkpoint(session: AsyncSession, tenant_id: str) -> StoredCheckpoint | None:
     """The organisation's newest checkpoint."""
-    newest_first = EvidenceCheckpoint.generation.desc(), EvidenceCheckpoint.size.desc()
-    of_tenant = select(EvidenceCheckpoint).where(EvidenceCheckpoint.tenant_id == tenant_id)
-    return await session.scalar(of_tenant.order_by(*newest_first).limit(1))
+
+    def read(transaction: Transaction) -> StoredCheckpoint | None:
+        lines = transaction.rows(_LAST_CHECKPOINT, {"tenant_id": tenant_id})
+        return next((StoredCheckpoint(*line) for line in lines), None)
+
+    return await within(session, read)
 
 
 async def list_checkpoints(
     session: AsyncSession, tree: TreeState, tile_number: int
-) -> list[EvidenceCheckpoint]:
+) -> list[StoredCheckpoint]:
     """The checkpoints whose sizes end in a tile of level 1."""
-    first = tile_number * GROUP**2
-    stored = await session.scalars(
-        select(EvidenceCheckpoint).where(
-            EvidenceCheckpoint.tenant_id == tree.tenant_id,
-            EvidenceCheckpoint.size > first,
-            EvidenceCheckpoint.size <= first + GROUP**2,
-        )
-    )
-    return [*stored]
+
+    def read(transaction: Transaction) -> list[StoredCheckpoint]:
+        first = tile_number * GROUP**2
+        bounds = {"tenant_id": tree.tenant_id, "first": first, "end": first + GROUP**2}
+        return [StoredCheckpoint(*line) for line in transaction.rows(_CHECKPOINTS_BETWEEN, bounds)]
+
+    return await within(session, read)

@@ -19,7 +19,7 @@ from analytics.evidence.notes import COSIGNATURE, InvalidNote, Note, VerifierKey
 from analytics.model.log_envelopes import WitnessAdded, WitnessRemoved
 from analytics.model.rows import AuditContext
 from service.audit.evidence.prover import Prover, note_of
-from service.audit.evidence.trees import last_checkpoint
+from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
 from service.audit.evidence.witness import NotCosigned, OtherSizeCosigned, cosign
 from service.audit.lake import Lake
 from service.audit.tenant_log import open_log
@@ -127,7 +127,7 @@ class Cosigner:
             except (NotCosigned, Refusal, LeavesDiffer) as error:
                 _log.error("checkpoint_not_cosigned", witness=witness.name, reason=str(error))
             else:
-                await self._store(last, lines)
+                await self._store(org, last, lines)
 
     async def _ask(
         self,
@@ -151,9 +151,11 @@ class Cosigner:
                 old = other.size
         raise NotCosigned("it names another size each time")
 
-    async def _store(self, signed: EvidenceCheckpoint, lines: Sequence[str]) -> None:
+    async def _store(
+        self, org: Organisation, signed: StoredCheckpoint, lines: Sequence[str]
+    ) -> None:
         async with self.store.write() as work:
-            place = (signed.tenant_id, signed.generation, signed.size)
+            place = (org.id, signed.generation, signed.size)
             checkpoint = await work.session.get_one(EvidenceCheckpoint, place)
             present = checkpoint.signatures.splitlines()
             new = [line for line in lines if line not in present]
