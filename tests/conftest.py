@@ -311,6 +311,7 @@ def settings_over(folder: Path, url: str | None = None) -> Settings:
         metrics_token=METRICS_TOKEN,
         metrics_max_age_s=0,
         base_url="http://localhost:8080",
+        record_reads=False,  # whose rows come when they come; tests of them record them
         ingest_processes=0,  # which takes seconds to start; tests/processes have it
     )
 

@@ -6,6 +6,9 @@ from analytics.model.events import Count, Envelope, Event
 
 Outcome = Literal["answered", "refused", "stopped"]
 
+ReadKind = Literal["page", "row", "live", "api", "excerpt"]
+"""Rows of a query, one row, rows as they come, an answer of the API; a page of something else."""
+
 
 class AuditExported(Envelope, frozen=True, kw_only=True):
     """An export began: which rows, in what format, how many."""
@@ -45,6 +48,32 @@ class AuditSqlRun(Envelope, frozen=True, kw_only=True):
     outcome: Outcome
     rows: Count
     ms: Count
+
+
+class AuditRead(Envelope, frozen=True, kw_only=True):
+    """The log was read: the first read of its kind by this actor in the UTC hour from `hour` on."""
+
+    event = Event("audit_read")
+    label = "Log read"
+    icon = "search"
+    changes_org = False
+    hour: str
+    kind: ReadKind
+
+
+class AuditReviewed(Envelope, frozen=True, kw_only=True):
+    """A member reviewed the rows of a window: how many there were, and the last checkpoint."""
+
+    event = Event("audit_reviewed")
+    label = "Log reviewed"
+    icon = "check"
+    changes_org = False
+    since: str
+    until: str
+    note: str | None
+    rows: Count
+    checkpoint_size: Count | None
+    checkpoint_root: str | None
 
 
 class AuditImported(Envelope, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-from quart import request
+from quart import g, request
 from quart.globals import request_ctx
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -184,7 +184,9 @@ class Authorizer:
         caller = await self._authenticator.caller(request, origin, keeps_alive=keeps_alive)
         CALLER.set(caller.limited_as)
         org = await self.org(slug)
-        return await self.attributed(caller, org, _ci_tokens()), org
+        caller = await self.attributed(caller, org, _ci_tokens())
+        g.caller = caller, org  # once it is answered, it is known whether rows were read
+        return caller, org
 
     async def org(self, slug: str) -> Organisation:
         """The organisation `slug`. Raises OrgNotFound."""

@@ -25,7 +25,7 @@ from service.app import declarations, system
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
 from service.audit import export_api, ingest, query_api, saved_searches, sql_api
-from service.audit.evidence import evidence_api
+from service.audit.evidence import evidence_api, report
 from service.audit.ingest import INGEST_PATH_END
 from service.audit.maintenance import Maintenance
 from service.core.clock import Clock, utc_now
@@ -227,6 +227,7 @@ _BLUEPRINTS: Final = (
     saved_searches.resource.blueprint,
     query_api.resource.blueprint,
     evidence_api.resource.blueprint,
+    report.resource.blueprint,
     export_api.blueprint,
     export_api.resource.blueprint,
     sql_api.resource.blueprint,
@@ -289,7 +290,7 @@ class RowName(BaseConverter):
     would be answered with `Allow: GET`.
     """
 
-    regex = r"(?!(?:events|searches)\Z)[^/]+"
+    regex = r"(?!(?:events|reviews|searches)\Z)[^/]+"
 
 
 class BindingName(BaseConverter):
@@ -443,6 +444,9 @@ def _frame_requests(app: Quart) -> None:
         if _has_unread_body(answered):
             response.headers["connection"] = "close"
         services.metrics.answered(answered.method, route, response.status_code, seconds)
+        if response.status_code < HTTPStatus.BAD_REQUEST and "caller" in context:
+            endpoint = answered.endpoint or ""
+            services.audit_reads.record(endpoint, *context.caller, at=services.clock())
         # The path without its query: a query can carry a sign-in token.
         _log.info(
             "request",

@@ -90,6 +90,7 @@ def write_behind(services: Services) -> Maintenance:
         BackgroundJob("count_uses", 0, services.binding_use.flush),
         BackgroundJob("record_key_uses", 0, services.key_use.flush),
         BackgroundJob("record_rejections", 0, services.rejected.flush),
+        BackgroundJob("record_reads", 0, services.audit_reads.flush),
     ]
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
 

@@ -12,6 +12,7 @@ from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
 from service.access.key_use import KeyUse
 from service.access.sign_in.services import SignInServices
+from service.app.audit_reads import AuditReads
 from service.app.system import Scrapes, SystemServices
 from service.audit.clock_guard import ClockGuard
 from service.audit.compactor import Compactor
@@ -150,6 +151,7 @@ class Services(_Trust, _SegmentJobs, _Installs):
     group_commit: GroupCommit
     metrics: Metrics
     sign_in: SignInServices
+    audit_reads: AuditReads
     live: LiveStreams
     loop_turns: LoopTurns
     http: httpx2.AsyncClient
@@ -216,8 +218,8 @@ class Services(_Trust, _SegmentJobs, _Installs):
         await self.exporter.drain()
         await self.group_commit.drain()
         try:
-            for flush in (self.binding_use.flush, self.key_use.flush, self.rejected.flush):
-                await flush()
+            for recorded in (self.binding_use, self.key_use, self.rejected, self.audit_reads):
+                await recorded.flush()
         except StoreUnavailable as error:  # a few counts less; the rest must still be closed
             _log.error("last_flush_failed", reason=error.reason)
 
@@ -435,6 +437,7 @@ def build_services(
         sign_in=SignInServices(
             settings, clock, store, trust.authenticator, trust.access, http, metrics
         ),
+        audit_reads=AuditReads(store, metrics, is_on=settings.record_reads),
         live=LiveStreams(),
         loop_turns=loop_turns,
         http=http,

@@ -17,7 +17,7 @@ from service.cli.client import Client, org_path
 from service.cli.commands import api_command
 from service.cli.evidence import evidence
 from service.cli.files import STANDARD_OUTPUT, new_file
-from service.cli.output import CommandResult
+from service.cli.output import CommandResult, Table
 from service.cli.progress import row_progress
 from service.core.errors import Invalid
 
@@ -52,6 +52,29 @@ async def evidence_policy(client: Client, slug: str) -> CommandResult:
     checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
     policy = policy_text(checkpoint)
     return CommandResult({"policy": policy}, policy.splitlines())
+
+
+@api_command(evidence, "report")
+async def evidence_report(client: Client, slug: str) -> CommandResult:
+    """Print what auditors ask for, and what the service shows for it now.
+
+    Who read the log in the last 90 days, too, and the reviews that were recorded.
+    """
+    report = await client.get(org_path(slug, "audit", "evidence"))
+    clauses = [each | {"see": " ".join(each["shown"])} for each in report["clauses"]]
+    columns = {"rule": "rule", "clause": "clause", "asks for": "asks", "see below": "see"}
+    lines = [
+        f"{name}: {_words(each)}"
+        for name in dict.fromkeys(name for each in clauses for name in each["shown"])
+        for each in (report[name] if isinstance(report[name], list) else [report[name]])
+    ]
+    return CommandResult(report, lines, Table.of(f"Evidence of {slug}", clauses, columns))
+
+
+def _words(found: object) -> str:
+    if isinstance(found, dict):
+        return ", ".join(f"{name} {each}" for name, each in found.items() if each is not None)
+    return "none" if found is None else str(found)
 
 
 @api_command(evidence, "export")

@@ -100,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scrub_interval_s: Seconds = 7 * 24 * 3600.0
     scrub_mb_per_s: Rate = 10.0
     checkpoint_interval_s: UpToADay = 60.0
+    record_reads: bool = True
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0

@@ -10,11 +10,13 @@ from analytics.model import envelopes
 from analytics.model import log_envelopes as log
 from analytics.model import org_envelopes as people
 from analytics.model import policy_envelopes as policy
+from analytics.model.labels import event_label
 from service.access.callers import member_actor
 from service.access.roles import Capability, Role
+from service.audit.evidence.report import report_evidence, review
 from service.core.errors import Invalid
 from service.pages.display_names import NamedActor, find_names
-from service.pages.page import Page, View
+from service.pages.page import Form, Page, View
 from service.pages.services import DashboardServices
 from service.pages.state import from_picker
 from service.trust.bindings.listing import parse_as_of
@@ -124,6 +126,21 @@ VIEWS: Final = (
         },
     ),
     Question(
+        "Reads, reviews, checkpoints",
+        "who read the log, reviewed it, or changed what signs it; differences from what was signed",
+        {
+            "event": (
+                log.AuditRead.event,
+                log.AuditReviewed.event,
+                log.EvidenceDiffers.event,
+                log.EvidenceResumed.event,
+                log.EvidenceKeyRotated.event,
+                log.WitnessAdded.event,
+                log.WitnessRemoved.event,
+            )
+        },
+    ),
+    Question(
         "Exports, imports, dropped rows",
         "what left, came in, was asked in SQL, was deleted after retention, was lost or restored",
         {
@@ -213,3 +230,27 @@ async def access_page(call: Call[DashboardServices], query: ReportDateQuery) -> 
     owners = {actor: names.person(actor) for actor in actors}
     view = AccessView(typed, report, notes(report), owners, names.projects)
     return {"page": view, "roles": list(Role)}
+
+
+@Page(
+    blueprint,
+    "/evidence",
+    "evidence/auditor.html",
+    needs=Capability.AUDIT_READ,
+    done={"reviewed": "The review was recorded."},
+)
+async def evidence_page(call: Call[DashboardServices]) -> View:
+    """What there is for an auditor, clause by clause. Raises StoreFault, and QUERY_REFUSALS."""
+    report = await report_evidence(call.services.audit, call.org)
+    actors = {each.actor for each in report.readers} | {each.actor for each in report.reviews}
+    async with call.read() as session:
+        names = await find_names(session, call.org.id, actors=actors)
+    return {"report": report, "names": names, "event_label": event_label}
+
+
+def _review_of(form: Form) -> dict[str, Any]:
+    bounds = {name: from_picker(form.get(name, "").strip()) for name in ("since", "until")}
+    return bounds | {"note": form.get("note", "")}
+
+
+evidence_page.form("/evidence", "review", review, "reviewed", fields=_review_of)

@@ -94,6 +94,9 @@ Route = Callable[..., Awaitable[Response]]
 Before = Callable[[UnitOfWork, Caller], Awaitable[None]]
 """What is done in a change's transaction, once its caller is authorised, before its handler."""
 
+Prepare = Callable[["Call[Any]", Any], Awaitable[Any]]
+"""Receives the authorised call and what is parsed, and returns what the handler receives."""
+
 Reads: TypeAlias = Callable[Concatenate[_Call, _Variables], Awaitable[_Answer | Response]]
 ReadsOf: TypeAlias = Callable[
     Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]
@@ -134,12 +137,14 @@ class ChangeOptions(Options, total=False):
 
     For callers with `needs`; None: for every member. A change that `is_sensitive` gives access: it
     needs a recent sign-in. With `if_match`, the handler finds in `call.replaces` the revision that
-    the caller has seen.
+    the caller has seen. `prepare` completes what is parsed before the transaction, whose handler
+    must not read what takes long: others wait for it.
     """
 
     needs: Required[Capability | None]
     status: int
     is_sensitive: bool
+    prepare: "Prepare"
     if_match: type[Precondition]
 
 
@@ -194,6 +199,7 @@ class Action(Generic[_S, _Parsed, _Answer]):
     body: Body[_Parsed] | None
     is_sensitive: bool
     query: Parameters[_Parsed] | None = None
+    prepare: Prepare | None = None
 
     async def run(
         self,
@@ -225,6 +231,8 @@ class Action(Generic[_S, _Parsed, _Answer]):
     ) -> _Answer:
         """As `run`, with what is `parsed` already: one value, or none if the handler takes none."""
         services = group_of(self.services)
+        if self.prepare is not None:
+            parsed = [await self.prepare(Call(services, caller, org), *parsed)]
         async with self._transaction(services, caller, org) as (work, present, present_org):
             if before is not None:
                 await before(work, present)
@@ -486,12 +494,14 @@ class _Changes(Generic[_S]):
         if is_sensitive and needs is None:
             raise TypeError("a sensitive change needs a capability")
         takes, if_match = Taken(query, body, example), options.get("if_match")
-        status = options.get("status", 200)
+        status, prepare = options.get("status", 200), options.get("prepare")
         of_callers = (*_OF_ORG, SignInAgain) if is_sensitive else _OF_ORG
         refusals = takes.refusals(of_callers, options.get("refuses", ()))
 
         def register(handler: EndpointHandler) -> Action[_S, Any, Any]:
-            action = Action(handler, self.resource.services, needs, body, is_sensitive, query)
+            action = Action(
+                handler, self.resource.services, needs, body, is_sensitive, query, prepare
+            )
 
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)

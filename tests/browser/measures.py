@@ -37,6 +37,7 @@ PAGES: Final = {
     "New export": f"{ORG}/exports/new",
     "Reports": f"{ORG}/reports",
     "Access report": f"{ORG}/reports/access",
+    "Evidence": f"{ORG}/reports/evidence",
     "Bindings": f"{ORG}/bindings",
     "Binding": f"{ORG}/bindings a[href*='/bindings/obind_']",
     "New binding": f"{ORG}/bindings/new",

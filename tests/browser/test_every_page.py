@@ -47,6 +47,7 @@ NAMELESS = (
     f"{ORG}/roles",
     f"{ORG}/audit?ecosystem=pypi&package=pad&version=1.0&searched=pad%3D%3D1.0",
     f"{ORG}/reports",
+    f"{ORG}/reports/evidence",
     f"{ORG}/exports/new",
     f"{ORG}/bindings/explain",
     f"{ORG}/bindings/revoke",

@@ -7,7 +7,9 @@ from typing import Final
 
 HOSTILE: Final = "<b>'\"& \u202e\x1b[31m" + "x" * 300
 """Markup, quotes, a text direction, a control character, and too many characters."""
-_OPEN: Final = frozenset({"text", "email", "search", "url", "number", "date", "textarea"})
+_OPEN: Final = frozenset(
+    {"text", "datetime-local", "email", "search", "url", "number", "date", "textarea"}
+)
 _TICKED: Final = frozenset({"checkbox", "radio"})
 
 

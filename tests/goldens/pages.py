@@ -37,6 +37,8 @@ TYPED: Final = {
     "min_age_days": "7",
     "expires": "30",
     "overlap": "24",
+    "since": "2025-01-01T00:00",
+    "until": "2025-01-02T00:00",
     "query": "decision=BLOCKED",
     "pasted": '{"iss": "https://token.actions.githubusercontent.com", "sub": "repo:acme/infra"}',
 }

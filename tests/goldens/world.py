@@ -95,6 +95,7 @@ class Installation:
             "RECENT_SIGN_IN_S": "86400",
             "METRICS_MAX_AGE_S": "0",
             "INGEST_PROCESSES": "0",
+            "RECORD_READS": "0",
             "COMPONENTS_PAGE": "true",
         }
         return {f"COUNTERSIGN_{name}": value for name, value in settings.items()} | self.person

@@ -147,6 +147,8 @@ class Home:
             # Longer than any run of tests: what ends in between has a test of its own.
             "recent_sign_in_s": "86400",
             "metrics_max_age_s": "0",
+            # Rows that come when they come; tests of them record them.
+            "record_reads": "0",
             "platform_tenant_id": PLATFORM,
             "port": str(free_port()),  # the default port may be in use on this machine
             **self.settings,

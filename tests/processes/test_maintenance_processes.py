@@ -41,8 +41,13 @@ EAGER = {
 JOURNAL_MAX = 20_000
 """Rows that wait to be sealed, before more are refused."""
 
-OF_EACH_PROCESS = {"count_uses", "record_key_uses", "record_rejections", "renew_keys"} | {
-    "verify_suspects"
+OF_EACH_PROCESS = {
+    "count_uses",
+    "record_key_uses",
+    "record_rejections",
+    "record_reads",
+    "renew_keys",
+    "verify_suspects",
 }
 pytestmark = pytest.mark.usefixtures("own_forkserver")
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])

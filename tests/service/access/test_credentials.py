@@ -117,6 +117,13 @@ REQUESTS: Final = {
     "evidence.proof": Request("audit:r"),
     "evidence.consistency": Request("audit:r", query={"old": "0"}),
     "evidence.tile": Request("audit:r"),
+    "evidence_report.evidence_report": Request("audit:r"),
+    "evidence_report.review": Request(
+        "audit:r",
+        good=201,
+        body={"since": "2026-01-01", "until": "2026-01-02"},
+        is_change=True,
+    ),
     "audit.groups": Request("audit:r", query={"by": "event"}),
     "audit.unknown": Request("audit:r"),
     "audit_sql.run": Request("audit:r", body={"sql": "SELECT 1"}),
@@ -173,7 +180,11 @@ REQUESTS: Final = {
         f"dashboard_exports.{one}": Request("audit:r")
         for one in ("exports_page", "export_page", "export_progress")
     },
-    **{f"dashboard_reports.{one}_page": Request("audit:r") for one in ("reports", "access")},
+    **{
+        f"dashboard_reports.{one}_page": Request("audit:r")
+        for one in ("reports", "access", "evidence")
+    },
+    "dashboard_reports.review": Request("audit:r", is_form=True),
     "reports.access_report": Request("audit:r"),
     "trust_map.trust_map": Request("oidc:r"),
     "binding_advice.binding_advice": Request("oidc:r"),

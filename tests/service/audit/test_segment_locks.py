@@ -554,3 +554,14 @@ async def test_a_backup_by_version_is_restored_without_what_was_pruned_since(
     needed = {entry.key for entry in manifest.object_versions if entry.is_needed(end)}
     assert key_of(segments[kept]) in needed
     assert key_of(segments[day]) not in needed
+
+
+async def test_the_auditors_report_counts_locked_files(locked):
+    await add_day(locked, 2)
+    await locked.services.locker.lock_due()
+    lock = (await (await locked.get("/evidence")).get_json())["object_lock"]
+    locked_now = [line for line in (await lines(locked)).values() if line.locked_until is not None]
+    assert (lock["mode"], lock["locked"]) == ("compliance", len(locked_now))
+    assert lock["files"] >= lock["locked"] > 0
+    assert lock["broken"] == []
+    assert lock["probed_at"] is not None

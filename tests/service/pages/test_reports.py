@@ -1,5 +1,7 @@
 """The reports pages: views of the audit log, and who could do what as of a date."""
 
+from dataclasses import replace
+
 import pytest
 
 from analytics.model.envelopes import (
@@ -12,15 +14,17 @@ from analytics.model.envelopes import (
     InstallWouldBlock,
     OssFirstParty,
 )
+from analytics.model.log_envelopes import AuditRead
 from analytics.model.org_envelopes import OrgCreated, ProjectCreated
+from service.audit.evidence.clauses import CLAUSES
 from service.orgs.api_keys import issue_api_key
 from service.orgs.members import remove_member
 from service.pages import reports
 from service.pages.reports import RIGHTS, SIGN_INS, VIEWS
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START
-from tests.service.pages.page import ORG, Page
-from tests.service.pages.people.desk import actor, get, see
+from tests.service.pages.page import ORG, Page, send_form
+from tests.service.pages.people.desk import actor, fault_of, get, leads_to, see
 
 
 def links(page: Page, words: str) -> list[str]:
@@ -141,3 +145,57 @@ async def test_a_date_that_is_none_is_said_at_its_field(world, typed, shown, tex
     field = page.one("input", id="access-asOf")
     assert field.attributes["value"] == shown
     assert page.one("p", id=field.attributes["aria-describedby"]).text.startswith(text)
+
+
+async def recorded_review(world, **typed):
+    window = {"since": f"{START:%Y-%m-%d}T00:00", "until": f"{START:%Y-%m-%dT%H:%M}"}
+    page = await see(world, "reports/evidence", "auditor")
+    return await send_form(world, page, f"{ORG}/reports/evidence", "auditor", **window | typed)
+
+
+async def test_the_evidence_is_shown_beside_each_clause(world):
+    """As of now: what changes meanwhile is on the page at its next load."""
+    page = await see(world, "reports/evidence", "auditor")
+    assert page.one("h1").text == "Evidence for auditors"
+    for clause in CLAUSES:
+        assert clause.asks in page.one("main").text
+    assert "none is signed yet" in page.one("main").text
+    assert "Reads are not recorded" in page.one("main").text
+
+    await world.services.checkpointer.take_in()
+    async with world.services.store.write() as work:
+        read = AuditRead(hour="2026-01-01T00:00:00Z", kind="page")
+        work.record(world.acme.id, read, replace(BY_OPERATOR, actor=actor(world, "owner")))
+    page = await see(world, "reports/evidence", "auditor")
+    assert "none is signed yet" not in page.one("main").text
+    assert world.members["owner"].email in page.one("main").text
+    assert links(page, "Log read") == [f"audit?actor={actor(world, 'owner')}&event=audit_read"]
+
+
+async def test_a_review_is_recorded_with_a_form_and_listed(world):
+    answer = await recorded_review(world, note="all expected")
+    assert leads_to(answer) == f"{ORG}/reports/evidence?done=reviewed"
+    (row,) = await world.audit(event="audit_reviewed")
+    assert row["actor"] == actor(world, "auditor")
+    assert row["payload"]["since"] == f"{START:%Y-%m-%d}T00:00:00.000000Z"
+
+    page = await see(world, "reports/evidence?done=reviewed", "auditor")
+    assert "The review was recorded." in page.one("main").text
+    assert "all expected" in page.one("main").text
+    assert links(page, START.strftime("%Y-%m-%d")) == [f"audit/{row['id']}"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "text"),
+    [
+        ({"since": ""}, "review-since", "must not be empty"),
+        ({"until": "2099-01-01T00:00"}, "review-until", "must not be in the future"),
+        ({"note": "x" * 2_000}, "review-note", "at most 1024"),
+    ],
+)
+async def test_what_is_wrong_with_a_review_is_said_at_its_field(world, typed, field, text):
+    answer = await recorded_review(world, **typed)
+    page = Page(await answer.get_data(as_text=True))
+    assert answer.status_code == 400
+    assert text in fault_of(page, field)
+    assert await world.audit(event="audit_reviewed") == []
