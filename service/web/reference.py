@@ -102,7 +102,7 @@ def _example(name: str, schema: Mapping[str, Any], schemas: Document) -> str:
     """A value of a parameter that must be there; a variable if only the reader knows one."""
     schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
     for value in (*schema.get("examples", ()), *schema.get("enum", ())):
-        return quote(value[0] if isinstance(value, list) else value, safe="")
+        return quote(str(value[0] if isinstance(value, list) else value), safe="")
     return _variable(name)
 
 

@@ -179,7 +179,9 @@ async def prove(
 class ConsistencyQuery(Request):
     """Two sizes of the log."""
 
-    old: Annotated[int, Meta(ge=0, le=2**63 - 1, description="The rows of the older checkpoint.")]
+    old: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="Rows of the older checkpoint.", examples=[0])
+    ]
     new: Omittable[
         Annotated[Size, Meta(description="Those of the newer one; default: the last checkpoint.")]
     ] = UNSET
