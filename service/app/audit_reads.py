@@ -27,13 +27,14 @@ MARKED_FOR: Final = timedelta(days=1)
 _ENDPOINTS: Final[dict[ReadKind, str]] = {
     "page": "dashboard.audit_page dashboard.filter_values dashboard_investigate.package_page"
     " dashboard_investigate.run_page",
-    "row": "dashboard_investigate.row_page dashboard_investigate.row_details audit.entry"
-    " evidence.proof installs.show",
+    "row": "dashboard_investigate.row_page dashboard_investigate.row_details"
+    " dashboard_investigate.proof_page audit.entry evidence.proof installs.show",
     "live": "dashboard_live.live_rows audit.accepted",
     "api": "audit.page audit.plan audit.summary audit.groups audit.unknown audit.reading"
     " installs.list_ reports.access_report evidence_report.evidence_report",
     "excerpt": "dashboard.overview_page dashboard_binding.binding_page dashboard_find.find_page"
-    " dashboard_policy.policy_page dashboard_proxy.proxy_page dashboard_reports.access_page"
+    " dashboard_exports.offer_page dashboard_policy.policy_page dashboard_policy.preview"
+    " policy.preview dashboard_proxy.proxy_page dashboard_reports.access_page"
     " dashboard_reports.evidence_page dashboard_trust_map.map_page trust_map.trust_map",
 }
 KINDS: Final = {name: kind for kind, names in _ENDPOINTS.items() for name in names.split()}

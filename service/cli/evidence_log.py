@@ -66,15 +66,15 @@ async def evidence_report(client: Client, slug: str) -> CommandResult:
     lines = [
         f"{name}: {_words(each)}"
         for name in dict.fromkeys(name for each in clauses for name in each["shown"])
-        for each in (report[name] if isinstance(report[name], list) else [report[name]])
+        for each in (report[name] if isinstance(report[name], list) else [report[name]]) or [None]
     ]
     return CommandResult(report, lines, Table.of(f"Evidence of {slug}", clauses, columns))
 
 
 def _words(found: object) -> str:
     if isinstance(found, dict):
-        return ", ".join(f"{name} {each}" for name, each in found.items() if each is not None)
-    return "none" if found is None else str(found)
+        found = ", ".join(f"{name} {each}" for name, each in found.items() if each is not None)
+    return str(found or "none")
 
 
 @api_command(evidence, "export")
