@@ -1,5 +1,7 @@
 """Who read the log: a row for an actor, hour and kind of read, written behind."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,8 +13,9 @@ from service.core.errors import StoreUnavailable
 from service.orgs.api_keys import issue_api_key
 from service.web.documentation import documentation_of
 from tests.conftest import BY_OPERATOR, SCRAPER, running_world
-from tests.databases import IS_POSTGRESQL
+from tests.databases import IS_POSTGRESQL, database_url
 from tests.other_programs import write_lock
+from tests.processes.command_line import invoke
 from tests.service.pages.page import AUDIT, ORG, OWN_PAGE
 
 API = "/api/v1/admin/orgs/acme/audit"
@@ -181,6 +184,18 @@ async def test_a_clean_stop_loses_nothing(reading):
     assert await get(reading, AUDIT) == 200
     await reading.services.flush()
     assert len(await reading.audit(event="audit_read")) == 1
+
+
+async def test_a_command_on_the_data_dir_is_recorded_when_it_ends(reading):
+    data_dir = reading.services.settings.data_dir
+    environment = {
+        "COUNTERSIGN_DATA_DIR": str(data_dir),
+        "COUNTERSIGN_DATABASE_URL": database_url(data_dir),
+    }
+    for _ in range(2):
+        ran = await asyncio.to_thread(invoke, ["audit", "query", "--org", "acme"], environment)
+        assert ran.code == 0
+    assert [row["actor"] for row in await reading.audit(event="audit_read")] == ["system:cli"]
 
 
 async def test_a_failed_write_is_repeated(settings, clock):
