@@ -29,6 +29,7 @@ def other_jobs(services: Services) -> list[Maintenance]:
     return [
         maintenance(services),
         signing(services),
+        cosigning(services),
         housekeeping(services),
         scrubbing(services),
     ]
@@ -60,9 +61,17 @@ def signing(services: Services) -> Maintenance:
         BackgroundJob(
             "sign_checkpoints", settings.checkpoint_interval_s, services.checkpointer.sign_due
         ),
+    ]
+    return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
+
+
+def cosigning(services: Services) -> Maintenance:
+    """The job that asks witnesses, in a loop of its own: they may be slow."""
+    settings = services.settings
+    jobs = [
         BackgroundJob(
             "cosign_checkpoints", settings.checkpoint_interval_s, services.cosigner.cosign_due
-        ),
+        )
     ]
     return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
 

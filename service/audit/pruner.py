@@ -7,14 +7,15 @@ retired: existing readers continue, and the sweeper unlinks the files after the 
 
 import base64
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
+from typing import Final
 
 import structlog
 from sqlalchemy import ColumnElement, and_, delete, func, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import format_us, midnight, optional_us
 from analytics.model.log_envelopes import AuditPruned, ClockAccepted
 from analytics.model.retention import PRUNE_DELAY, Tier, prunable_before, tiers_held
@@ -45,6 +46,12 @@ from service.store.tables import (
     Organisation,
     SegmentEntry,
 )
+
+PLANS_MAX: Final = 3
+"""How often is planned anew what a tree keeps, while rows of the days change."""
+
+SIGNING_WAIT_S: Final = 120.0
+"""How long a run waits for the process that signs."""
 
 _log = structlog.get_logger(__name__)
 
@@ -143,18 +150,29 @@ class Pruner:
         """
         if past.is_held:
             return past
-        async with self._checkpointer.lease.hold() as signing, lease.renewed(), signing.renewed():
-            plan = await self._plan(signing, past)
-            dropped = await self._drop(lease, signing, past.tenant_id, now, by, plan)
-            if dropped is None:  # meanwhile there were other days, or other rows of them
-                dropped = await self._drop(lease, signing, past.tenant_id, now, by, None)
-            await self._checkpointer.grow(signing, past.tenant_id)
-        return dropped or past
+        signing_lease = self._checkpointer.lease.hold(SIGNING_WAIT_S)
+        async with lease.renewed(), signing_lease as signing, signing.renewed():
+            dropped = None
+            for _ in range(PLANS_MAX):  # meanwhile there may be other days, or other rows of them
+                plan = await self._plan(signing, past)
+                dropped = await self._drop(lease, signing, past.tenant_id, now, by, plan)
+                if dropped is not None:
+                    break
+                async with self._store.read() as session:
+                    org = await get_org_by_id(session, past.tenant_id)
+                    _, past = await _past_days(session, org, now)
+            if dropped is None:
+                _log.error("not_pruned", tenant=past.tenant_id, reason="its rows change: next run")
+                return replace(past, days=())
+            await self._checkpointer.sign_after_prune(signing, past.tenant_id)
+        return dropped
 
     async def _plan(self, signing: HeldLease, past: Pruned) -> PrunePlan | None:
         """What the tree keeps; None if that cannot be told: rows go all the same."""
         try:
             return await self._checkpointer.plan_pruning(signing, past.tenant_id, past.days)
+        except StoreUnreachable:
+            raise
         except StoreFault as fault:
             _log.error("pruned_without_hashes", tenant=past.tenant_id, reason=str(fault))
             return None

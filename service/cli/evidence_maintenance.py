@@ -75,6 +75,7 @@ async def evidence_monitor(
         orgs = [await get_org(session, slug)] if slug else await list_orgs(session)
     lines: list[str] = []
     found: list[dict[str, Any]] = []
+    foreign = len(held)
     with row_progress("Comparing") as show:
         done = 0
 
@@ -86,6 +87,7 @@ async def evidence_monitor(
         for org in orgs:
             compared = await services.monitor.compare(org.id, held, advance)
             await services.monitor.record(compared, context.audit_context)
+            foreign -= compared.held
             found.append(
                 {
                     "org": org.slug,
@@ -97,7 +99,9 @@ async def evidence_monitor(
                 }
             )
             lines += [f"difference: {org.slug}: {text}" for text in compared.differences]
-    count = sum(len(each["differences"]) for each in found)
+    if foreign:
+        lines.append(f"difference: {foreign} of the checkpoints given are of none of these logs")
+    count = sum(len(each["differences"]) for each in found) + foreign
     rows, checkpoints = (sum(each[name] for each in found) for name in ("rows", "checkpoints"))
     lines.append(
         f"Compared {rows} rows with {checkpoints} checkpoints: {count or 'no'} differences."

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ EVIDENCE: Final = "evidence"
 SCRUB: Final = "scrub"
 """The lease to verify segments in the background, so that nodes share the work."""
 
+_POLL_S: Final = 0.2
 _RENEWALS: Final = 3
 """How often `HeldLease.renewed` renews the lease within its lifetime."""
 
@@ -154,8 +156,25 @@ class LeaseKeeper:
         self._lifetime = lifetime
 
     @asynccontextmanager
-    async def hold(self) -> AsyncIterator[HeldLease]:
-        """Hold the lease during the block. Raises LeaseTaken while another process holds it."""
+    async def hold(self, wait_s: float = 0.0) -> AsyncIterator[HeldLease]:
+        """Hold the lease during the block.
+
+        Raises LeaseTaken if another process still holds it after `wait_s`.
+        """
+        give_up_at, is_held = time.monotonic() + wait_s, False
+        while True:
+            try:
+                async with self._hold() as held:
+                    is_held = True
+                    yield held
+                return
+            except LeaseTaken:
+                if is_held or time.monotonic() >= give_up_at:
+                    raise
+            await asyncio.sleep(_POLL_S)
+
+    @asynccontextmanager
+    async def _hold(self) -> AsyncIterator[HeldLease]:
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # Before the row: with this lock a holder of the same place is known to have ended.

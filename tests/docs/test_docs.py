@@ -12,6 +12,7 @@ from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from analytics.storage.integrity import FaultKind
 from service.access.roles import Capability, Role
 from service.app.background_jobs import (
+    cosigning,
     housekeeping,
     key_renewal,
     maintenance,
@@ -218,6 +219,7 @@ async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     for loop in (
         maintenance,
         signing,
+        cosigning,
         housekeeping,
         scrubbing,
         suspicion,

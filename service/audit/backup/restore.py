@@ -50,6 +50,7 @@ from service.audit.backup.refusals import (
     ObjectDiffers,
 )
 from service.audit.evidence.continuity import RESTORED, TREES_SINCE, resume_in, suspend_trees
+from service.audit.evidence.trees import begin_generation
 from service.audit.installation import open_objects, open_objects_at, renew_installation
 from service.core.clock import utc_now
 from service.core.ids import new_id
@@ -332,6 +333,7 @@ async def _begin(
         async with store.write() as work:
             await end_leases(work.session)
             await renew_installation(work.session, installation)
+            await begin_generation(work)  # of trees that are not in the backup
             if await schema_version_of(work.session) >= TREES_SINCE:
                 await suspend_trees(work.session, RESTORED)
                 if is_rollback_accepted:

@@ -4,7 +4,8 @@ Each checkpoint becomes an object of its own, locked where objects are, after it
 log is signed again, there must be none that the database does not know.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -20,11 +21,13 @@ from service.audit.lake import CONFIRMED_S, Lake
 from service.audit.segment_locks import lock_end
 from service.core.clock import Clock
 from service.core.threads import in_thread
-from service.store.store import Store
+from service.store.store import Store, UnitOfWork
 from service.store.tables import EvidenceCheckpoint, EvidenceTree, Organisation
 
 STORED_MAX: Final = 256
 """Checkpoints that are stored in one round."""
+
+LOCKED_AT_LEAST: Final = timedelta(days=1)
 
 ROLLED_BACK: Final = "the bucket has checkpoints that this database never signed"
 
@@ -38,6 +41,12 @@ class BucketCheckpoints:
     store: Store
     lake: Lake
     clock: Clock
+    _known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The last checkpoint of each log that this process has signed or compared."""
+
+    def signed(self, state: TreeState) -> None:
+        """What this process signed itself is the newest there is."""
+        self._known[state.tenant_id] = state.generation, state.size
 
     @property
     def _bucket(self) -> S3Segments | None:
@@ -46,7 +55,8 @@ class BucketCheckpoints:
     async def knows_more(self, state: TreeState) -> bool:
         """Whether the bucket has a checkpoint of the log behind its last one. Raises StoreFault."""
         bucket = self._bucket
-        if bucket is None:
+        place = state.generation, state.size
+        if bucket is None or self._known.get(state.tenant_id) == place:
             return False
         folder = f"{CHECKPOINTS}/tenant={state.tenant_id}"
         after = checkpoint_key(state.tenant_id, state.generation, state.size)
@@ -75,7 +85,8 @@ class BucketCheckpoints:
         for signed, origin, tier in due:
             note, now = note_of(origin, signed), self.clock()
             key = checkpoint_key(signed.tenant_id, signed.generation, signed.size)
-            until = lock_end(tier, utc_day(signed.signed_at), now)
+            # Stores refuse a lock that has ended already.
+            until = max(lock_end(tier, utc_day(signed.signed_at), now), now + LOCKED_AT_LEAST)
             is_new = await in_thread(bucket.put_locked, key, note.encode(), until)
             is_same = is_new or _is_same(note, await in_thread(bucket.read_object, key))
             await self._record(signed, is_same=is_same)
@@ -88,14 +99,14 @@ class BucketCheckpoints:
                 stored = await work.session.get_one(EvidenceCheckpoint, place)
                 stored.stored_at = work.now
         else:
-            await suspend_tree(self.store, signed.tenant_id, ROLLED_BACK)
+            async with self.store.write() as work:
+                await suspend_tree(work, signed.tenant_id, ROLLED_BACK)
 
 
-async def suspend_tree(store: Store, tenant_id: str, reason: str) -> None:
+async def suspend_tree(work: UnitOfWork, tenant_id: str, reason: str) -> None:
     """Sign nothing of the organisation's log until the operator resumes it."""
-    async with store.write() as work:
-        tree = await work.session.get_one(EvidenceTree, tenant_id)
-        tree.suspended = reason
+    tree = await work.session.get_one(EvidenceTree, tenant_id)
+    tree.suspended = reason
     _log.error("checkpoints_suspended", tenant=tenant_id, reason=reason)
 
 

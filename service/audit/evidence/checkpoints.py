@@ -22,13 +22,14 @@ from analytics.evidence.notes import Checkpoint
 from analytics.model.instants import utc_day
 from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.bucket_checkpoints import ROLLED_BACK, BucketCheckpoints, suspend_tree
-from service.audit.evidence.keys import find_key, signing_key
+from service.audit.evidence.keys import KEY_LOST, find_key, signing_key
 from service.audit.evidence.pruning import PrunePlan, plan_pruning
 from service.audit.evidence.trees import (
     Extension,
     TreeState,
     extend,
     find_tree,
+    first_generation,
     last_checkpoint,
     load_day_keys,
     store_extension,
@@ -74,6 +75,9 @@ class Checkpointer:
             "Logs of which nothing is signed until the operator resumes them.",
             mode="livemax",
         )
+        self._signed_seq = -1
+        """All rows up to it are signed, or of logs that are suspended."""
+
         self._in_bucket = BucketCheckpoints(store, lake, clock)
         self._host = urlsplit(settings.public_url).netloc
         self._secret_key = settings.secret_key
@@ -82,17 +86,19 @@ class Checkpointer:
         self.lease = lease
         self._clock = clock
 
-    async def sign_due(self) -> None:
+    async def sign_due(self) -> bool:
         """Sign a checkpoint of each organisation that has rows after its last one.
 
-        In the bucket of the segments, if they are in one, it is stored as well.
+        In the bucket of the segments, if they are in one, it is stored as well: True if more are to
+        be.
         """
         await self.take_in()
-        await self._in_bucket.store_due()
+        has_more = await self._in_bucket.store_due()
         is_suspended = EvidenceTree.suspended.is_not(None)
         async with self._store.read() as session:
             count = select(func.count()).select_from(EvidenceTree).where(is_suspended)
             self._suspended.set(await session.scalar(count) or 0)
+        return has_more
 
     async def take_in(self, on_rows: OnRows = lambda rows: None) -> int:
         """`sign_due`; returns how many rows were taken in.
@@ -100,16 +106,19 @@ class Checkpointer:
         Raises LeaseTaken. An organisation whose rows cannot be read does not keep the others
         waiting: the first such fault is raised after all have been tried.
         """
+        last_seq = await self._store.last_seq()
+        if last_seq == self._signed_seq:  # to look for due ones reads the whole catalog
+            return 0
         async with self._store.read() as session:
             due = await list_due(session)
-        if not due:
-            return 0
         faults, rows = DeferredErrors("checkpoint_not_signed"), 0
-        async with self.lease.hold() as lease, lease.renewed():
-            for tenant_id in due:
+        for tenant_id in due:
+            # One by one, so that the pruner gets it in between.
+            async with self.lease.hold() as lease, lease.renewed():
                 with faults.of(tenant_id, utc_day(self._clock())):
                     rows += await self.grow(lease, tenant_id, on_rows)
         faults.raise_first()
+        self._signed_seq = last_seq
         return rows
 
     async def count_unsigned(self) -> int:
@@ -136,12 +145,14 @@ class Checkpointer:
         """
         async with self._store.read() as session:
             state = await find_tree(session, tenant_id)
-        state = state or TreeState(tenant_id, f"{self._host}/{tenant_id}")
+            generation = await first_generation(session)
+        state = state or TreeState(tenant_id, f"{self._host}/{tenant_id}", generation)
         # After the tree, which grows under the lease alone: no row that it has is later.
         snapshot = await self._store.snapshot(tenant_id)
         total, seq = 0, state.last_seq
         if state.suspended is None and await self._in_bucket.knows_more(state):
-            await suspend_tree(self._store, tenant_id, ROLLED_BACK)
+            async with lease.write() as work:  # another holder may have signed it meanwhile
+                await suspend_tree(work, tenant_id, ROLLED_BACK)
             return 0
         while state.suspended is None and (first := next_seq(snapshot, seq)) is not None:
             end = min(first + STEP_SEQS, snapshot.watermark + 1)
@@ -159,8 +170,15 @@ class Checkpointer:
         self, lease: HeldLease, tenant_id: str, days: Collection[date]
     ) -> PrunePlan | None:
         """See `pruning.plan_pruning`; before it the rows are taken in. Raises StoreFault."""
-        await self.grow(lease, tenant_id)
+        await self.sign_after_prune(lease, tenant_id)
         return await plan_pruning(self._store, self._lake, tenant_id, days)
+
+    async def sign_after_prune(self, lease: HeldLease, tenant_id: str) -> None:
+        """`grow`; a lost key does not stop retention."""
+        try:
+            await self.grow(lease, tenant_id)
+        except KEY_LOST as refusal:
+            _log.error("checkpoint_not_signed", tenant=tenant_id, reason=str(refusal))
 
     async def _read(
         self, snapshot: Snapshot, first: int, end: int
@@ -185,6 +203,7 @@ class Checkpointer:
             for day, key in keys.items():
                 work.session.add(EvidenceDayKey(tenant_id=after.tenant_id, day=day, key=key))
             await self._sign(work, after, extension.root)
+        self._in_bucket.signed(after)
         _log.info("checkpoint_signed", origin=after.name, size=after.size)
 
     async def _sign(self, work: UnitOfWork, state: TreeState, root: bytes) -> None:

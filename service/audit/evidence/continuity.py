@@ -16,7 +16,7 @@ from analytics.evidence.notes import Checkpoint, InvalidNote, Note
 from analytics.model.log_envelopes import EvidenceKeyRotated, EvidenceResumed
 from analytics.model.rows import AuditContext
 from service.audit.evidence.keys import begin_key, encoded, list_keys, verifier_keys
-from service.audit.evidence.trees import log_name
+from service.audit.evidence.trees import begin_generation, log_name
 from service.core.errors import Conflict, Invalid
 from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
@@ -103,7 +103,7 @@ async def resume_in(
         if not is_rollback_accepted:
             await _check(work.session, tree, name, shown)
         else:
-            tree.generation += 1
+            tree.generation = max(tree.generation + 1, await begin_generation(work))
         envelope = EvidenceResumed(
             reason=tree.suspended or "",
             size=tree.size,

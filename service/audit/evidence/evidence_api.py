@@ -37,6 +37,7 @@ from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, NonNegative, Omittable, Request, TimestampUs
 
+_LEVEL: Final = re.compile(r"[0-7]", re.ASCII)
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
 resource = Resource("evidence", "/audit", Tag.EVIDENCE, AuditServices)
@@ -233,7 +234,7 @@ class TileOfTree(Answer):
 )
 async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree:
     """The hashes of a tile of the tree: those of the leaves themselves at level 0."""
-    if not (_NUMBER.fullmatch(level) and _NUMBER.fullmatch(number)):
+    if not (_LEVEL.fullmatch(level) and _NUMBER.fullmatch(number)):
         raise TILE_NOT_FOUND
     try:
         hashes = await (await _prover(call.services, call.org)).tile(int(level), int(number))

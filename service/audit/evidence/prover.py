@@ -177,7 +177,7 @@ class Prover:
 
         def look(transaction: Transaction) -> bytes | LocatedGroup:
             tree = read_tree(transaction, self.log.org.id)
-            if tree is None or (level == 0 and number * GROUP >= tree.size):
+            if tree is None or number << 8 * (level + 1) >= tree.size:
                 return b""
             if level == 0:
                 return self._whole(transaction, tree, number)
@@ -197,7 +197,9 @@ class Prover:
 
     def _ends(self, transaction: Transaction, tree: TreeState, *sizes: int) -> list[LocatedGroup]:
         """The groups in which these sizes end. Raises LEAVES_PRUNED."""
-        numbers = {size // GROUP for size in sizes if size % GROUP}
+        # The tree has the leaves of its last group itself.
+        last = tree.size // GROUP
+        numbers = {size // GROUP for size in sizes if size % GROUP and size // GROUP != last}
         return [self._whole(transaction, tree, number) for number in sorted(numbers)]
 
     async def _leaves(self, located: LocatedGroup) -> bytes:

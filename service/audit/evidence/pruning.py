@@ -62,7 +62,7 @@ class PrunePlan:
         for index in indexes:
             if self.ranges and self.ranges[-1][1] == index - 1:
                 self.ranges[-1] = self.ranges[-1][0], index
-            else:
+            elif len(self.ranges) <= RANGES_MAX:
                 self.ranges.append((index, index))
 
     @property
@@ -99,7 +99,15 @@ async def plan_pruning(
         pruned, others = await lake.run_in_thread(read)
         for located in groups:
             _plan_group(plan, located.group, located.pruned, pruned, others)
+    # Rows that the tree never had, such as those of a suspended one, need no hashes.
+    behind = partial(_count_rows, lake.segments, past, tree.last_seq + 1)
+    plan.rows += await lake.run_in_thread(behind)
     return plan
+
+
+def _count_rows(segments: SegmentStore, past: Snapshot, first: int) -> int:
+    parts = rows_between(segments, past, first, past.watermark + 1, only_seqs=True)
+    return sum(rows.num_rows for _, rows in parts)
 
 
 def _read(

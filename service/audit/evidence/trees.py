@@ -19,16 +19,19 @@ from analytics.evidence.groups import (
     unpack_seqs,
 )
 from analytics.evidence.merkle import GROUP, HASH_BYTES, Tree, grow
+from service.store.store import UnitOfWork
 from service.store.tables import (
     EvidenceCheckpoint,
     EvidenceDayKey,
     EvidenceTile,
     EvidenceTree,
+    Fact,
     PrunedLeaves,
 )
 from service.store.transaction import Transaction, within
 
 _BITS: Final = 8
+_GENERATION: Final = "evidence_generation"
 _LEVELS: Final = range(1, 64 // _BITS)
 
 
@@ -60,6 +63,19 @@ class TreeState:
 def log_name(origin: str, generation: int) -> str:
     """A log's name. After an accepted rollback it is another log: no size of one has two roots."""
     return origin if generation == 1 else f"{origin}/{generation}"
+
+
+async def begin_generation(work: UnitOfWork) -> int:
+    """The number of generations that begin now: by the clock, as no restored state can count."""
+    number = int(work.now.timestamp()) // 60
+    await work.session.merge(Fact(name=_GENERATION, value=str(number)))
+    return number
+
+
+async def first_generation(session: AsyncSession) -> int:
+    """That of a tree that begins: what was restored may lack one that had begun."""
+    fact = await session.get(Fact, _GENERATION)
+    return 1 if fact is None else int(fact.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +296,15 @@ async def store_extension(session: AsyncSession, extension: Extension) -> bool:
     """Store a tree that has grown; False if it is not as it was before any more."""
     before, after = extension.before, extension.after
     tree = await session.get(EvidenceTree, after.tenant_id)
-    if (0 if tree is None else tree.size) != before.size:
-        return False
     if tree is None:
-        tree = EvidenceTree(tenant_id=after.tenant_id, min_index=after.min_index)
+        tree = EvidenceTree(
+            tenant_id=after.tenant_id, origin=after.origin, generation=after.generation, size=0
+        )
+        tree.min_index = after.min_index
         session.add(tree)
-    tree.origin, tree.generation, tree.suspended = after.origin, after.generation, after.suspended
+    is_as_before = (tree.size, tree.generation) == (before.size, before.generation)
+    if not is_as_before or tree.suspended is not None:
+        return False
     tree.size, tree.last_seq, tree.tail = after.size, after.last_seq, after.tail
     for change in extension.tiles:
         place = (after.tenant_id, change.level, change.number)
@@ -338,7 +357,9 @@ def _groups(transaction: Transaction, tree: TreeState, first: int, end: int) -> 
     """The groups from number `first` to before `end`, which are of one tile."""
     number, start = divmod(first, GROUP)
     tile = _get_tile(transaction, tree, number)
-    seqs = [*tile.first_seqs, tree.last_seq + 1]
+    # Only those of `tree`, which may have grown since it was read.
+    known = tile.first_seqs[: -(-tree.size // GROUP) - number * GROUP]
+    seqs = [*known, tree.last_seq + 1]
     if (number + 1) * GROUP**2 < tree.size:
         seqs[-1] = _get_tile(transaction, tree, number + 1).first_seqs[0]
     bounds = {"tenant_id": tree.tenant_id, "first": first, "end": end}
@@ -350,7 +371,7 @@ def _groups(transaction: Transaction, tree: TreeState, first: int, end: int) -> 
             tuple(unpack_pruned(pruned[group])) if group in pruned else (),
         )
         for at, group in enumerate(range(first, end), start)
-        if at < len(tile.first_seqs)
+        if at < len(known)
     ]
 
 
@@ -414,7 +435,11 @@ async def list_checkpoints(
 
     def read(transaction: Transaction) -> list[StoredCheckpoint]:
         first = tile_number * GROUP**2
-        bounds = {"tenant_id": tree.tenant_id, "first": first, "end": first + GROUP**2}
+        bounds = {
+            "tenant_id": tree.tenant_id,
+            "first": first,
+            "end": min(first + GROUP**2, tree.size),
+        }
         return [StoredCheckpoint(*line) for line in transaction.rows(_CHECKPOINTS_BETWEEN, bounds)]
 
     return await within(session, read)

@@ -13,6 +13,7 @@ import httpx2
 from analytics.evidence.notes import InvalidNote, Note, VerifierKey, consistency_text
 
 ANSWER_S: Final = 10.0
+_YEAR_10000_S: Final = 253_402_300_800
 ANSWER_BYTES_MAX: Final = 64 * 1024
 _SIZE_TYPE: Final = "text/x.tlog.size"
 _SIZE: Final = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
@@ -20,6 +21,10 @@ _SIZE: Final = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
 
 class NotCosigned(Exception):
     """A witness did not cosign; the text says why."""
+
+
+class NoAnswer(NotCosigned):
+    """It cannot be reached, or is too slow."""
 
 
 class OtherSizeCosigned(NotCosigned):
@@ -38,7 +43,7 @@ async def cosign(
     proof: Sequence[bytes],
     note: Note,
 ) -> list[str]:
-    """The lines with which `witness`, whose prefix is `url`, cosigns the checkpoint `note`.
+    """The line with which `witness`, whose prefix is `url`, cosigns the checkpoint `note`.
 
     `proof` says that its tree continues that of `old` rows, which the witness cosigned last.
     Raises OtherSizeCosigned, NotCosigned.
@@ -48,9 +53,9 @@ async def cosign(
         async with asyncio.timeout(ANSWER_S):
             status, kind, body = await _post(http, f"{url.rstrip('/')}/add-checkpoint", request)
     except TimeoutError as error:
-        raise NotCosigned(f"no answer within {ANSWER_S:g} s") from error
+        raise NoAnswer(f"no answer within {ANSWER_S:g} s") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise NotCosigned(f"{type(error).__name__}: {error}") from error
+        raise NoAnswer(f"{type(error).__name__}: {error}") from error
     if status == httpx2.codes.CONFLICT and kind == _SIZE_TYPE and (size := _SIZE.fullmatch(body)):
         raise OtherSizeCosigned(int(size[1]))
     if status != httpx2.codes.OK:
@@ -62,7 +67,9 @@ async def cosign(
         raise NotCosigned(f"its answer is wrong: {error}") from error
     if not signed:
         raise NotCosigned(f"it did not sign with the key {witness.label}")
-    return signed
+    if not 0 < Note(note.text, (signed[0],)).cosigned_at(witness) < _YEAR_10000_S:
+        raise NotCosigned("it signed no time that there is")
+    return signed[:1]
 
 
 async def _post(http: httpx2.AsyncClient, url: str, content: bytes) -> tuple[int, str, bytes]:

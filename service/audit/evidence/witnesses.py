@@ -20,7 +20,7 @@ from analytics.model.log_envelopes import WitnessAdded, WitnessRemoved
 from analytics.model.rows import AuditContext
 from service.audit.evidence.prover import Prover, note_of
 from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
-from service.audit.evidence.witness import NotCosigned, OtherSizeCosigned, cosign
+from service.audit.evidence.witness import NoAnswer, NotCosigned, OtherSizeCosigned, cosign
 from service.audit.lake import Lake
 from service.audit.tenant_log import open_log
 from service.core.clock import Clock
@@ -106,11 +106,16 @@ class Cosigner:
             orgs = await list_orgs(session) if witnesses else []
         if orgs:
             async with outgoing_client(self.transport) as http:
+                silent: set[str] = set()  # asked no more in this round
                 for org in orgs:
-                    await self._cosign(http, org, witnesses)
+                    await self._cosign(http, org, witnesses, silent)
 
     async def _cosign(
-        self, http: httpx2.AsyncClient, org: Organisation, witnesses: Sequence[Witness]
+        self,
+        http: httpx2.AsyncClient,
+        org: Organisation,
+        witnesses: Sequence[Witness],
+        silent: set[str],
     ) -> None:
         async with self.store.read() as session:
             tree = await session.get(EvidenceTree, org.id)
@@ -120,14 +125,16 @@ class Cosigner:
         note = Note.parse(note_of(tree.origin, last))
         for witness in witnesses:
             key = VerifierKey.parse(witness.vkey)
-            if note.signers([key]):
+            if witness.name in silent or note.signers([key]):
                 continue
             try:
-                lines = await self._ask(http, org, key, witness.url, note, last.size)
+                (line,) = await self._ask(http, org, key, witness.url, note, last.size)
             except (NotCosigned, Refusal, LeavesDiffer) as error:
                 _log.error("checkpoint_not_cosigned", witness=witness.name, reason=str(error))
+                if isinstance(error, NoAnswer):
+                    silent.add(witness.name)
             else:
-                await self._store(org, last, lines)
+                await self._store(org, last, key, line)
 
     async def _ask(
         self,
@@ -152,11 +159,12 @@ class Cosigner:
         raise NotCosigned("it names another size each time")
 
     async def _store(
-        self, org: Organisation, signed: StoredCheckpoint, lines: Sequence[str]
+        self, org: Organisation, signed: StoredCheckpoint, key: VerifierKey, line: str
     ) -> None:
         async with self.store.write() as work:
             place = (org.id, signed.generation, signed.size)
             checkpoint = await work.session.get_one(EvidenceCheckpoint, place)
-            present = checkpoint.signatures.splitlines()
-            new = [line for line in lines if line not in present]
-            checkpoint.signatures += "".join(f"{line}\n" for line in new)
+            present = Note("", tuple(checkpoint.signatures.splitlines())).signed_by()
+            # Another node may have asked it, too.
+            if key.key_id not in {key_id for _, key_id, _ in present}:
+                checkpoint.signatures += f"{line}\n"

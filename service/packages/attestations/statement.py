@@ -92,11 +92,6 @@ class Ingestor:
                     "description": _reason(row, admission),
                 }
             ],
-            "signingIsolation": {
-                "method": "separate-signer-process",
-                "signerIdentity": self.platform,
-                **isolation,
-            },
             "ingestionIsolation": {"method": "no-dep-code-executed", **isolation},
         }
 

@@ -506,5 +506,6 @@ async def test_an_older_backup_gives_no_log_a_second_history(filled, target, tmp
                 for each in stored
                 if each.tenant_id == filled.world.acme.id
             }
-    assert (tree.suspended, tree.generation) == ((None, 2) if is_accepted else (RESTORED, 1))
+    assert tree.suspended == (None if is_accepted else RESTORED)
+    assert (tree.generation > 1) is is_accepted
     assert all(signed.get(place, root) == root for place, root in again.items())

@@ -92,6 +92,7 @@ async def test_a_database_that_was_rolled_back_signs_nothing(audit):
             .values(**state)
         )
 
+    await audit.accept([sample_row(audit.clock.now)])
     await sign(audit)
     assert await suspended(audit) == ROLLED_BACK
     assert [each.size for each in await checkpoints(audit)] == [first.size]

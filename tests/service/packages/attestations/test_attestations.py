@@ -106,11 +106,6 @@ async def test_a_statement_says_all_that_the_row_does(attested: Attested):
                     "description": "no rule is against it",
                 }
             ],
-            "signingIsolation": {
-                "method": "separate-signer-process",
-                "description": isolation,
-                "signerIdentity": URL,
-            },
             "ingestionIsolation": {"method": "no-dep-code-executed", "description": isolation},
         },
     }
