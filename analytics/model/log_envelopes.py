@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from analytics.model.events import Count, Envelope, Event
 
 Outcome = Literal["answered", "refused", "stopped"]
@@ -102,12 +104,12 @@ class AuditPruned(Envelope, frozen=True, kw_only=True):
     last_day: str
     days: list[str]
     rows: Count
-    tier: str | None = None
-    first_id: str | None = None
-    last_id: str | None = None
-    leaf_ranges: list[str] | None = None
-    checkpoint_size: Count | None = None
-    checkpoint_root: str | None = None
+    tier: str | UnsetType | None = UNSET
+    first_id: str | UnsetType | None = UNSET
+    last_id: str | UnsetType | None = UNSET
+    leaf_ranges: list[str] | UnsetType | None = UNSET
+    checkpoint_size: Count | UnsetType | None = UNSET
+    checkpoint_root: str | UnsetType | None = UNSET
 
 
 class ClockAccepted(Envelope, frozen=True, kw_only=True):

@@ -45,9 +45,9 @@ async def evidence_checkpoint(client: Client, slug: str) -> CommandResult:
 
 @api_command(evidence, "policy")
 async def evidence_policy(client: Client, slug: str) -> CommandResult:
-    """Print the policy file of an organisation's log (c2sp.org/tlog-policy): its keys.
+    """Print the policy file of an organisation's log: its name and its keys.
 
-    Give it to whom verifies, in another way than what is verified.
+    Give the file (c2sp.org/tlog-policy) to those who verify, in another way than what is verified.
     """
     checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
     policy = policy_text(checkpoint)

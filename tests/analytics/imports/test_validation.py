@@ -1,6 +1,7 @@
 """What a row with a history of its own must be: each row is judged on its own."""
 
 import json
+import types
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -84,7 +85,9 @@ def envelope_of(event: Event) -> dict[str, Any]:
     keys = {}
     for key in msgspec.structs.fields(ENVELOPES[event]):
         choices = getattr(key.type, "__args__", (None,))
-        if msgspec.UnsetType in choices:  # a key that older rows do not have
+        if types.NoneType in choices:  # a key that can be empty
+            choices = [None]
+        elif msgspec.UnsetType in choices:  # a key that older rows do not have
             choices = [[] if str(choices[0]).startswith("list") else "text"]
         keys[key.encode_name] = special.get(
             key.encode_name,
