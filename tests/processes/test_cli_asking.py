@@ -24,6 +24,8 @@ ASKING = {
     ("bindings", "sync"): ("bindings", "sync", "{folder}/bindings.toml", "--org", "acme"),
     ("blocklist", "import"): ("blocklist", "import", "{folder}/fewer.zip"),
     ("blocklist", "remove"): ("blocklist", "remove", "--feed", "osv"),
+    ("evidence", "key", "rotate"): ("evidence", "key", "rotate"),
+    ("evidence", "resume"): ("evidence", "resume", "--accept-rollback"),
     ("policy", "set"): ("policy", "set", "{folder}/policy.toml", "--org", "acme"),
 }
 

@@ -19,7 +19,13 @@ from analytics.model.envelopes import (
     OssFirstParty,
 )
 from analytics.model.errors import StoreFault
-from analytics.model.log_envelopes import AuditExported, AuditExportFinished, AuditSqlRun
+from analytics.model.log_envelopes import (
+    AuditExported,
+    AuditExportFinished,
+    AuditRead,
+    AuditReviewed,
+    AuditSqlRun,
+)
 from analytics.model.org_envelopes import (
     DeviceSignInSucceeded,
     LinkSignInSucceeded,
@@ -211,6 +217,8 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         AuditExported.event,
         AuditExportFinished.event,
         AuditSqlRun.event,
+        AuditRead.event,
+        AuditReviewed.event,
     }
 
 
