@@ -67,7 +67,11 @@ def rows_between(
             for index in range(file.row_group_count):
                 least, most = file.seq_bounds(index)
                 if least < end and most >= first:
-                    rows = file.some_columns(index, ()) if only_seqs else file.rows(index)
+                    rows = (
+                        file.some_columns(index, ())
+                        if only_seqs
+                        else file.rows_around(index, first, end)
+                    )
                     yield segment.day, _between(rows, first, end)
 
 

@@ -25,6 +25,9 @@ BATCH_ROWS_MIN: Final = 256
 """How small a part of a row group `SegmentFile.batches` decodes at a time: about half a MiB of a
 full one. For fewer rows than this the call would cost more than the reading."""
 
+PART_ROWS: Final = 4_096
+"""How many rows are decoded at a time of a row group that is not read to its end."""
+
 COLUMN_READER_BYTES: Final = 4 * 2**20
 """About the most memory that the reader of a column takes: its dictionary as it lies in the file
 and decoded, and the same of a page; the writer begins another page at 1 MiB."""
@@ -84,6 +87,29 @@ class SegmentFile:
         """The rows of one row group, AUDIT_SCHEMA, newest first."""
         return self._read(index, AUDIT_SCHEMA)
 
+    def rows_around(self, index: int, first: int, end: int) -> pa.Table:
+        """A part of one row group with all its rows whose seq is from `first` to before `end`.
+
+        Rows behind that part are not read, and those before it are not checked.
+        """
+        seq = self.some_columns(index, ()).column("seq")
+        places = pc.indices_nonzero(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))
+        if not len(places):
+            return AUDIT_SCHEMA.empty_table()
+        start, stop = places[0].as_py(), places[-1].as_py() + 1
+        if stop - start > len(seq) // 2:
+            return self.rows(index)
+        parts: list[pa.RecordBatch] = []
+        at = 0
+        for batch in self._group_batches(index, PART_ROWS):
+            skipped = max(start - at, 0)
+            if skipped < batch.num_rows:
+                parts.append(batch.slice(skipped, stop - at - skipped))
+            at += batch.num_rows
+            if at >= stop:
+                break
+        return self._rows(pa.Table.from_batches(parts), AUDIT_SCHEMA)
+
     def encoded_rows(self, index: int) -> pa.Table:
         """The same rows; columns that the file has as dictionaries stay so. ENCODED_SCHEMA."""
         return self._read(index, ENCODED_SCHEMA)
@@ -91,7 +117,10 @@ class SegmentFile:
     def batches(self) -> Iterator[pa.Table]:
         """All rows, AUDIT_SCHEMA, newest first, a small part of a row group at a time."""
         for index in range(self.row_group_count):
-            yield from self._group_batches(index)
+            with _faults(self.path):
+                rows = self.file.metadata.row_group(index).num_rows
+            for batch in self._group_batches(index, max(BATCH_ROWS_MIN, rows // BATCHES_PER_GROUP)):
+                yield self._rows(pa.Table.from_batches([batch]), AUDIT_SCHEMA)
 
     def reader_bytes(self) -> int:
         """About what `batches` takes at most besides the rows it yields."""
@@ -117,11 +146,11 @@ class SegmentFile:
         """How many row groups the file has."""
         return int(self.file.metadata.num_row_groups)
 
-    def _group_batches(self, index: int) -> Iterator[pa.Table]:
+    def _group_batches(self, index: int, size: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one row group as they are in the file, `size` at a time."""
         with _faults(self.path):
-            rows = self.file.metadata.row_group(index).num_rows
             batches = self.file.iter_batches(
-                max(BATCH_ROWS_MIN, rows // BATCHES_PER_GROUP),
+                size,
                 row_groups=[index],
                 columns=_part(AUDIT_SCHEMA, self.schema.names).names,
                 use_threads=False,
@@ -131,7 +160,7 @@ class SegmentFile:
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield self._rows(pa.Table.from_batches([batch]), AUDIT_SCHEMA)
+            yield batch
 
     def _read(self, index: int, schema: pa.Schema) -> pa.Table:
         """The columns of `schema`, `seq` as the first of them."""
