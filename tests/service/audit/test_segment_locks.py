@@ -51,8 +51,8 @@ def settings(tmp_path, bucket):
 
 @pytest.fixture
 async def locked(audit):
-    """Acme, with 365 days of retention, at the time of the server, which judges what has ended."""
-    audit.clock.now = midnight(utc_day(datetime.now(UTC))) + timedelta(hours=8)
+    """Acme, with 365 days of retention, before the time of the server, which judges what has ended."""
+    audit.clock.now = midnight(utc_day(datetime.now(UTC))) - timedelta(hours=16)
     await always_on(audit, "org")
     return audit
 
