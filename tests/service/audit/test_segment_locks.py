@@ -51,7 +51,7 @@ def settings(tmp_path, bucket):
 
 @pytest.fixture
 async def locked(audit):
-    """Acme, with 365 days of retention, before the time of the server, which judges what has ended."""
+    """Acme, with 365 days of retention, before the time of the server, which judges ends."""
     audit.clock.now = midnight(utc_day(datetime.now(UTC))) - timedelta(hours=16)
     await always_on(audit, "org")
     return audit
