@@ -313,12 +313,13 @@ class _Verifier:
     def _state_rows(self, manifest: Manifest) -> None:
         log = self.checkpoint
         extent = _extent(manifest.rows, self.first_index, self.last_index)
+        verb = "is" if manifest.rows == 1 else "are"
         signer = self.note.signers(self.policy.keys_of(log))[0]
         sentences = [
-            f"{extent} are, byte for byte, in the log {log.origin} of {log.size:,} rows, as its"
+            f"{extent} {verb}, byte for byte, in the log {log.origin} of {log.size:,} rows, as its"
             f" checkpoint says, which {signer.label} signed",
         ]
-        if manifest.kind is Kind.RANGE and manifest.rows:
+        if manifest.kind is Kind.RANGE and manifest.rows > 1:
             sentences.append("no row is left out between these indexes")
         self.result.proved[:0] = sentences
         self.result.not_proved.append(
@@ -353,4 +354,6 @@ class _Verifier:
 
 
 def _extent(rows: int, first: int | None, last: int | None) -> str:
+    if rows == 1:
+        return f"1 row (index {first})"
     return f"{rows:,} rows (index {first} to {last})" if rows else "no rows"

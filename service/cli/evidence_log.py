@@ -135,8 +135,9 @@ async def evidence_export(
             bundle.seek(0)
             while content := bundle.read(2**20):
                 file.write(content)
-    lines = [f"Wrote {len(rows)} rows with their proofs to {path}."]
-    lines += [f"{newer} rows are newer than the last checkpoint: left out."] if newer else []
+    what = "1 row with its proof" if len(rows) == 1 else f"{len(rows):,} rows with their proofs"
+    lines = [f"Wrote {what} to {path}."]
+    lines += [f"Left out, as newer than the last checkpoint: {newer:,}."] if newer else []
     data = {
         "org": slug,
         "path": str(path),

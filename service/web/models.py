@@ -313,10 +313,10 @@ class _Field:
             return f"{self.name} must be at most {self.type.max_length} characters"
         if isinstance(self.type, inspect.ListType):
             return f"{self.name} must be an array of strings"
-        if self.example is not None:
-            return f"{self.name} must look like {self.example}"
         if isinstance(self.type, inspect.IntType):
             return f"{self.name} must be an integer from {self.type.ge} to {self.type.le}"
+        if self.example is not None:
+            return f"{self.name} must look like {self.example}"
         if isinstance(self.type, inspect.BoolType):
             return f"{self.name} must be true or false"
         return f"{self.name} is not valid"

@@ -103,14 +103,6 @@ async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> Signe
     )
 
 
-class ProofQuery(Request):
-    """Which checkpoint the proof leads to."""
-
-    size: Omittable[
-        Annotated[Size, Meta(description="The checkpoint of this size; default: the last one.")]
-    ] = UNSET
-
-
 class RowProof(Answer):
     """The proof that a row is in the organisation's log, as its last checkpoint says."""
 
@@ -129,7 +121,7 @@ class RowProof(Answer):
     "prove_audit_row",
     "/<row:audit_id>/proof",
     needs=Capability.AUDIT_READ,
-    query=ProofQuery,
+    query=CheckpointQuery,
     returns=RowProof,
     refuses=[
         AuditRowNotFound,
@@ -140,7 +132,7 @@ class RowProof(Answer):
         *QUERY_REFUSALS,
     ],
 )
-async def proof(call: Call[AuditServices], query: ProofQuery, audit_id: str) -> RowProof:
+async def proof(call: Call[AuditServices], query: CheckpointQuery, audit_id: str) -> RowProof:
     """Prove that a row is in the log, unchanged, by the last checkpoint or another one."""
     size = None if query.size is UNSET else query.size
     proved = await prove(call.services, call.org, audit_id, size)

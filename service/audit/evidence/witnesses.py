@@ -37,7 +37,8 @@ NO_WITNESS_KEY: Final = Invalid.of(
     value="a key must have the form name+id+base64, of Ed25519",
 )
 NO_WITNESS_URL: Final = Invalid.of(
-    "the address of a witness is an https:// URL, or http:// on this machine, without a query"
+    "the address of a witness is an https:// URL, or http:// on this machine, without"
+    " a user, password, query or fragment"
 )
 WITNESS_EXISTS: Final = Conflict.of(
     "there is a witness {value}: remove it first", value="witness.example/w1"
@@ -62,9 +63,7 @@ async def add_witness(store: Store, by: AuditContext, vkey: str, url: str) -> Wi
         raise NO_WITNESS_KEY(value=str(error)) from error
     if key.kind != COSIGNATURE:
         raise NO_WITNESS_KEY(value="this one is that of a log")
-    parts = urlsplit(url)
-    is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if not (parts.hostname and (parts.scheme == "https" or is_local)) or parts.query:
+    if not _is_address(url):
         raise NO_WITNESS_URL
     async with store.write() as work:
         known = await list_witnesses(work.session)
@@ -77,6 +76,17 @@ async def add_witness(store: Store, by: AuditContext, vkey: str, url: str) -> Wi
         for org in await list_orgs(work.session):
             work.record(org.id, WitnessAdded(name=key.name, key=str(key), url=url), by)
     return witness
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+        # The address is listed and recorded: it must not hold a password.
+        is_plain = "@" not in parts.netloc and parts.port != 0 and not parts.query + parts.fragment
+    except ValueError:  # no such host or port can be
+        return False
+    return bool(parts.hostname) and (parts.scheme == "https" or is_local) and is_plain
 
 
 async def remove_witness(store: Store, by: AuditContext, name: str) -> None:

@@ -86,6 +86,13 @@ def test_a_range_has_all_rows() -> None:
     assert result.proved[1] == "no row is left out between these indexes"
 
 
+def test_one_row_is_said_of_without_a_range() -> None:
+    result = verify(unpacked(LOG.bundle([7], Kind.RANGE)[0]))
+    assert result.findings == []
+    assert result.proved[0].startswith("1 row (index 7) is, byte for byte, in the log")
+    assert not any("left out" in text for text in result.proved)
+
+
 def test_rows_alone_are_not_said_to_be_all() -> None:
     assert not any("left out" in text for text in verify(ROWS).proved)
 

@@ -248,8 +248,8 @@ async def test_a_row_deleted_behind_the_services_back_gets_its_neighbours_no_pro
     [
         ({"old": "9", "new": "8"}, 400, "old must be at most new"),
         ({"old": "1", "new": "99"}, 400, "new at most"),
-        ({"old": "-1"}, 400, "old"),
-        ({"old": "x"}, 400, "old"),
+        ({"old": "-1"}, 400, "old must be an integer from 0 to 9223372036854775807"),
+        ({"old": "x"}, 400, "old must be an integer from 0 to 9223372036854775807"),
         ({}, 400, "old"),
     ],
 )

@@ -119,6 +119,11 @@ async def test_a_witness_that_is_removed_is_asked_no_more(witnessed):
         (str(SomeWitness("w2").key), "http://w2.example", NO_WITNESS_URL),
         (str(SomeWitness("w2").key), "file:///etc", NO_WITNESS_URL),
         (str(SomeWitness("w2").key), "https://w2.example/?a=b", NO_WITNESS_URL),
+        (str(SomeWitness("w2").key), "https://w2.example/#a", NO_WITNESS_URL),
+        (str(SomeWitness("w2").key), "https://user:secret@w2.example", NO_WITNESS_URL),
+        (str(SomeWitness("w2").key), "https://secret@w2.example", NO_WITNESS_URL),
+        (str(SomeWitness("w2").key), "https://w2.example:port", NO_WITNESS_URL),
+        (str(SomeWitness("w2").key), "https://[w2.example", NO_WITNESS_URL),
         (str(W1.key), URL, WITNESS_EXISTS),
     ],
 )
