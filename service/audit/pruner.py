@@ -31,7 +31,7 @@ from service.audit.clock_guard import (
     store_record,
 )
 from service.audit.evidence.checkpoints import Checkpointer
-from service.audit.evidence.pruning import PrunePlan, apply_pruning, destroy_day_keys
+from service.audit.evidence.pruning import PrunePlan, apply_pruning
 from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
 from service.audit.refusals import ClockNotTrusted
 from service.core.metrics import Metrics
@@ -40,6 +40,7 @@ from service.store.lease import HeldLease, LeaseKeeper
 from service.store.organisations import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import (
+    EvidenceDayKey,
     JournalEntry,
     LostSegment,
     MisdatedDay,
@@ -204,7 +205,6 @@ class Pruner:
             last = await last_checkpoint(work.session, org.id)
             if plan is not None:
                 await apply_pruning(work.session, plan)
-            await destroy_day_keys(work.session, org.id, dropped.days)
             _record(work, dropped, org.tier, plan, last, by)
         _log.info("days_pruned", org=org.slug, days=len(dropped.days), rows=dropped.rows)
         return dropped
@@ -320,7 +320,9 @@ async def drop_days(
         .where(_is_past(JournalEntry, tenant_id, before))
         .returning(JournalEntry.day, JournalEntry.rows)
     )
-    await session.execute(delete(LostSegment).where(_is_past(LostSegment, tenant_id, before)))
+    # Without its key the hashes of a day that stay tell nothing of its rows, lost ones included.
+    for table in (LostSegment, EvidenceDayKey):
+        await session.execute(delete(table).where(_is_past(table, tenant_id, before)))
     rows = Counter[date]()
     for day, count in [*retired, *deleted]:
         rows[day] += count
@@ -328,7 +330,9 @@ async def drop_days(
 
 
 def _is_past(
-    table: type[JournalEntry | LostSegment | SegmentEntry], tenant_id: str, before: date
+    table: type[EvidenceDayKey | JournalEntry | LostSegment | SegmentEntry],
+    tenant_id: str,
+    before: date,
 ) -> ColumnElement[bool]:
     """Whether a line is of the tenant and a day before `before`, and was not received after it.
 

@@ -31,7 +31,7 @@ from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.trees import find_tree, list_groups, list_tiles, load_day_keys
 from service.audit.lake import Lake
 from service.store.store import Store
-from service.store.tables import EvidenceDayKey, EvidenceTile, EvidenceTree, PrunedLeaves
+from service.store.tables import EvidenceTile, EvidenceTree, PrunedLeaves
 
 RANGES_MAX: Final = 100
 """The most ranges of leaves that an audit row names."""
@@ -185,15 +185,6 @@ async def apply_pruning(session: AsyncSession, plan: PrunePlan) -> None:
     await session.flush()
     tree = await session.get_one(EvidenceTree, plan.tenant_id)
     tree.min_index = await _min_index(session, tree)
-
-
-async def destroy_day_keys(session: AsyncSession, tenant_id: str, days: Collection[date]) -> None:
-    """Delete the keys of pruned days."""
-    await session.execute(
-        delete(EvidenceDayKey).where(
-            EvidenceDayKey.tenant_id == tenant_id, EvidenceDayKey.day.in_(days)
-        )
-    )
 
 
 async def _min_index(session: AsyncSession, tree: EvidenceTree) -> int:

@@ -1,7 +1,7 @@
 """Every row can be proved, whatever happens to the files it is in."""
 
 import random
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 from sqlalchemy import delete, select, update
@@ -184,6 +184,19 @@ async def test_a_prune_entry_says_which_leaves_are_gone(past):
     assert said["tier"] == "free"
     assert said["checkpoint_size"] >= before.size
     assert tree.min_index == 0  # a group of which rows are left
+
+
+async def test_the_key_of_a_day_that_was_lost_is_destroyed_with_its_neighbours(past):
+    """Nothing is stored of a day whose only segment was given up: its hashes stay all the same."""
+    await sign(past)
+    lost = date(2020, 2, 2)
+    async with past.services.store.write() as work:
+        work.session.add(EvidenceDayKey(tenant_id=past.world.acme.id, day=lost, key=bytes(32)))
+    await prune(past)
+    async with past.services.store.read() as session:
+        days = [*await session.scalars(select(EvidenceDayKey.day))]
+    assert days
+    assert lost not in days
 
 
 async def test_groups_that_are_pruned_as_a_whole_leave_one_hash(audit):
