@@ -52,6 +52,11 @@ def catches_sigterm(process_id: int) -> bool:
     return False
 
 
+def is_paused(process_id: int) -> bool:
+    """True once a SIGSTOP has reached it: a signal sent before may still come first."""
+    return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def has_unread_bytes(port: int) -> bool:
     """True if a client has sent what the listener on `port` of this machine has not read."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -152,6 +152,7 @@ def _serve_alone(
     with supervisor.in_thread("0", listener):
         end_when_stalled(serving.turns, settings.stall_s)
         _run(settings, listener, seal_signal, serving, supervisor.stop)
+    _log.info("stopped")  # after what the background had to finish, and to log
 
 
 def _serve_as_one(
@@ -168,6 +169,7 @@ def _serve_as_one(
     except (InvalidSetting, Refusal, StoreFault, OSError) as error:
         _log.error("cannot_serve", number=number, reason=str(error))
         sys.exit(exit_code(error))
+    _log.info("stopped")
 
 
 def _run(
@@ -223,7 +225,6 @@ async def _serve(
             task.cancel()
         serving.turns.reset()  # the loop ends, and does not stall
     gc.unfreeze()  # else libraries report at exit that their objects were never released
-    _log.info("stopped")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -25,7 +25,7 @@ from service.core.clock import utc_now
 from tests.budgets import only_full, sample
 from tests.conftest import SCRAPER
 from tests.polling import eventually
-from tests.proc_files import descendants
+from tests.proc_files import descendants, is_paused
 from tests.processes.homes import Home, Server, all_entries
 from tests.processes.supervised import note_and_end, serve_until_ended
 
@@ -260,6 +260,22 @@ def test_all_end_in_order_while_there_is_work(home: Home, workers: str) -> None:
     assert "killed" not in server.logged()
     assert "Traceback" not in server.logged()
     sender.check(home.serve(**EAGER))
+
+
+def test_a_service_has_stopped_once_its_background_has(home: Home) -> None:
+    """What reads the log until `stopped` has then read all of it."""
+    server = home.serve()
+    late = process_named(server, "maintenance")
+    os.kill(late, signal.SIGSTOP)
+    eventually(lambda: is_paused(late), "a process that waits")
+    server.terminate()
+    eventually(lambda: not server.is_listening(), "no new connections")
+
+    assert "stopped" not in [line["event"] for line in server.log_lines()]
+    os.kill(late, signal.SIGCONT)
+
+    assert server.wait() == 0
+    assert server.log_lines()[-1]["event"] == "stopped"
 
 
 def test_those_that_end_early_end_nothing_else(tmp_path: Path) -> None:
