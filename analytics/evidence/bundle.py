@@ -7,44 +7,43 @@ import re
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from io import BytesIO
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO, Final, Literal
+from typing import IO, BinaryIO, Final
 
 import msgspec
 
-from analytics.evidence.merkle import leaf_hash, verify_consistency, verify_inclusion
+from analytics.evidence.merkle import (
+    leaf_hash,
+    merge_into_ranges,
+    verify_consistency,
+    verify_inclusion,
+)
 from analytics.evidence.notes import (
     Checkpoint,
-    ConsistencyProof,
-    InclusionProof,
     Note,
     VerifierKey,
-    proof_text,
+    parse_consistency,
+    parse_inclusion,
 )
 from analytics.evidence.policies import Policy
-from analytics.evidence.receipts import verify_receipt
 from analytics.evidence.verification import TooManyFindings, Verification
 
 README: Final = "README.txt"
-MANIFEST: Final = "manifest.json"
 KEYS: Final = "log.vkey"
 POLICY: Final = "policy.txt"
 CHECKPOINT: Final = "checkpoint.txt"
 CONSISTENCY: Final = "consistency.txt"
-RECEIPT: Final = "receipt.json"
 ROWS: Final = "rows.ndjson"
-_NEEDED: Final = (MANIFEST, KEYS, POLICY, CHECKPOINT, ROWS)
-FILES: Final = (*_NEEDED, README, CONSISTENCY, RECEIPT)
-"""All but the proofs, and the file of an export."""
+_NEEDED: Final = (KEYS, POLICY, CHECKPOINT, ROWS)
+FILES: Final = (*_NEEDED, README, CONSISTENCY)
+"""All but the proofs."""
 
 _PROOF: Final = re.compile(r"proofs/aud_[0-9]{19}\.tlog-proof", re.ASCII)
-_EXPORT: Final = re.compile(r"export/(?!\.{1,2}$)[^/\\\0]{1,255}")
 
 ROWS_MAX: Final = 200_000
 BYTES_MAX: Final = 64 * 1024**3
@@ -63,8 +62,6 @@ proofs/          of each row, by its id: the path from its leaf to the root (c2s
 {KEYS}         the log's public keys (c2sp.org/signed-note). A forged bundle has forged keys:
                  compare them with those that the operator gave you in another way.
 {POLICY}       these keys, and those of witnesses (c2sp.org/tlog-policy)
-{MANIFEST}    how many rows; of the kind "range": all that there are between two indexes
-{RECEIPT}     optional: the signed receipt of an export, whose file is in export/
 {CONSISTENCY}  optional: proof that an older checkpoint's log begins this one
 
 Verify it on any machine: countersign evidence verify FILE --key VKEY
@@ -72,32 +69,13 @@ All formats are public; docs/evidence.md of Countersign says how to check them w
 """
 
 
-class Kind(StrEnum):
-    """What the rows of a bundle are: any, or all from the first index to the last."""
-
-    ROWS = "rows"
-    RANGE = "range"
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a bundle is said to have. Without rows there are no indexes."""
-
-    bundle: Literal[1]
-    kind: Kind
-    origin: str
-    rows: int
-    first_index: int | None
-    last_index: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class ProvenRow:
-    """An entry with the id of its row, its index in the log, and the proof that it is there."""
+    """An entry with the id of its row, and the file that proves it."""
 
     id: str
     entry: bytes
-    index: int
-    hashes: Sequence[bytes]
+    proof: str
 
 
 def write_bundle(
@@ -105,36 +83,25 @@ def write_bundle(
     rows: Iterable[ProvenRow],
     checkpoint: Note,
     policy: str,
-    kind: Kind = Kind.ROWS,
-    further: Mapping[str, BinaryIO] | None = None,
-) -> Manifest:
-    """Write the bundle of `rows`, in the order of `seq`, whose proofs lead to `checkpoint`.
-
-    `further` are files by their names in it: RECEIPT, CONSISTENCY, `export/…`.
-    """
-    indexes: list[int] = []
+    consistency: str | None = None,
+) -> None:
+    """Write the bundle of `rows`, in the order of `seq`, whose proofs lead to `checkpoint`."""
+    keys = Policy.parse(policy.encode()).logs
+    texts = {
+        README: README_TEXT,
+        KEYS: "".join(f"{key}\n" for key in keys),
+        POLICY: policy,
+        CHECKPOINT: str(checkpoint),
+    }
+    texts |= {} if consistency is None else {CONSISTENCY: consistency}
     with zipfile.ZipFile(target, "w") as bundle, TemporaryFile() as entries:
         for row in rows:
-            proof = proof_text(row.index, row.hashes, str(checkpoint))
-            _add(bundle, f"proofs/{row.id}.tlog-proof", BytesIO(proof.encode()))
+            _add(bundle, f"proofs/{row.id}.tlog-proof", BytesIO(row.proof.encode()))
             entries.write(row.entry + b"\n")
-            indexes.append(row.index)
-        origin = Checkpoint.parse(checkpoint.text).origin
-        first, last = (indexes[0], indexes[-1]) if indexes else (None, None)
-        manifest = Manifest(1, kind, origin, len(indexes), first, last)
-        keys = Policy.parse(policy.encode()).logs
-        for name, text in {
-            README: README_TEXT,
-            MANIFEST: msgspec.json.format(msgspec.json.encode(manifest)).decode(),
-            KEYS: "".join(f"{key}\n" for key in keys),
-            POLICY: policy,
-            CHECKPOINT: str(checkpoint),
-        }.items():
-            _add(bundle, name, BytesIO(text.encode()))
         entries.seek(0)
-        for name, file in {ROWS: entries, **(further or {})}.items():
-            _add(bundle, name, file)
-    return manifest
+        _add(bundle, ROWS, entries)
+        for name, text in texts.items():
+            _add(bundle, name, BytesIO(text.encode()))
 
 
 def _add(bundle: zipfile.ZipFile, name: str, content: IO[bytes]) -> None:
@@ -171,10 +138,9 @@ def _check_files(files: Sequence[zipfile.ZipInfo]) -> None:
         name = info.filename
         if counts[name] > 1:
             raise ValueError(f"it has {counts[name]} files {name}")
-        if not (name in FILES or _PROOF.fullmatch(name) or _EXPORT.fullmatch(name)):
+        if not (name in FILES or _PROOF.fullmatch(name)):
             raise ValueError(f"{name} does not belong in it")
-        is_read_at_once = name != ROWS and not _EXPORT.fullmatch(name)
-        if is_read_at_once and info.file_size > TEXT_BYTES_MAX:
+        if name != ROWS and info.file_size > TEXT_BYTES_MAX:
             raise ValueError(f"{name} is longer than {TEXT_BYTES_MAX:,} bytes")
         if info.compress_type not in _PACKED or info.flag_bits & _ENCRYPTED:
             raise ValueError(f"{name} is encrypted, or compressed by another method than deflate")
@@ -218,29 +184,20 @@ class _Verifier:
     policy: Policy
     note: Note
     checkpoint: Checkpoint
-    first_index: int | None = None
-    last_index: int | None = None
+    rows: int = 0
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """The indexes of the rows, first and last of each range."""
 
     def verify(self) -> None:
         """Verify all of it. Raises TooManyFindings."""
         self._verify_cosignatures()
-        with self.result.about(MANIFEST):
-            manifest = msgspec.json.decode(self.bundle.read(MANIFEST), type=Manifest)
-            self._verify_rows(manifest)
-        names = self.bundle.namelist()
-        older = None
-        if CONSISTENCY in names:
+        self._verify_rows()
+        if CONSISTENCY in self.bundle.namelist():
             with self.result.about(CONSISTENCY):
-                older = self._verify_older()
-        exports = [name for name in names if _EXPORT.fullmatch(name)]
-        if RECEIPT in names:
-            with self.result.about(RECEIPT):
-                self._verify_receipt(older, exports)
-        elif exports:
-            self.result.find(f"{exports[0]}: it has no {RECEIPT}")
+                self._verify_older()
 
     def _verify_cosignatures(self) -> None:
-        cosigners = [*dict.fromkeys(self.note.signers(self.policy.witnesses.values()))]
+        cosigners = self.note.signers(self.policy.witnesses.values())
         for witness in cosigners:
             at = datetime.fromtimestamp(self.note.cosigned_at(witness), UTC)
             self.result.proved.append(
@@ -256,36 +213,36 @@ class _Verifier:
                 "that the operator signed no other history: no known witness cosigned this one"
             )
 
-    def _verify_rows(self, manifest: Manifest) -> None:
-        before, count = len(self.result.findings), 0
+    def _verify_rows(self) -> None:
+        findings = len(self.result.findings)
         unused = {name for name in self.bundle.namelist() if _PROOF.fullmatch(name)}
-        if manifest.origin != self.checkpoint.origin:
-            self.result.find(f"{MANIFEST}: it names the log {manifest.origin}")
         with self.bundle.open(ROWS) as lines:
             while line := lines.readline(TEXT_BYTES_MAX):
-                count += 1
-                with self.result.about(f"{ROWS}, line {count}"):
-                    self._verify_row(line.removesuffix(b"\n"), unused, manifest)
+                self.rows += 1
+                with self.result.about(f"{ROWS}, line {self.rows}"):
+                    self._verify_row(line.removesuffix(b"\n"), unused)
         for name in sorted(unused):
             self.result.find(f"{name}: its row is left out of {ROWS}")
-        self._verify_extent(count, manifest)
-        if len(self.result.findings) == before:
-            self._state_rows(manifest)
+        if len(self.result.findings) == findings:
+            self._state_rows()
 
-    def _verify_row(self, entry: bytes, unused: set[str], manifest: Manifest) -> None:
+    def _verify_row(self, entry: bytes, unused: set[str]) -> None:
         row = _decode_row(entry)
         name = f"proofs/{row.id}.tlog-proof"
         if name not in unused:
             raise ValueError(f"row {row.id} has no proof, or is there twice")
         unused.remove(name)
         with self.result.about(name):
-            proof = InclusionProof.parse(self.bundle.read(name).decode())
-            self._verify_order(row.id, proof.index, manifest)
+            proof = parse_inclusion(self.bundle.read(name).decode())
+            place = f"row {row.id} (index {proof.number})"
+            if self.ranges and proof.number <= self.ranges[-1][1]:
+                self.result.find(f"{place} comes after that of index {self.ranges[-1][1]}")
+            merge_into_ranges(self.ranges, proof.number)
             if proof.checkpoint != self.note:
                 self._verify_same(self.policy.checkpoint(proof.checkpoint))
-            with self.result.about(f"row {row.id} (index {proof.index}) or its proof is changed"):
-                leaf, size = leaf_hash(entry), self.checkpoint.size
-                verify_inclusion(leaf, proof.index, size, proof.hashes, self.checkpoint.root)
+            with self.result.about(f"{place} or its proof is changed"):
+                size, root = self.checkpoint.size, self.checkpoint.root
+                verify_inclusion(leaf_hash(entry), proof.number, size, proof.hashes, root)
         if row.tenant_id not in self.checkpoint.origin.split("/"):
             self.result.find(f"row {row.id}: it is of another organisation, {row.tenant_id}")
 
@@ -295,65 +252,37 @@ class _Verifier:
                 f"it leads to another checkpoint, of {other.size:,} rows of {other.origin}"
             )
 
-    def _verify_order(self, row_id: str, index: int, manifest: Manifest) -> None:
-        last, self.last_index = self.last_index, index
-        if last is None:
-            self.first_index = index
-        elif index <= last:
-            self.result.find(f"row {row_id} (index {index}) comes after that of index {last}")
-        elif manifest.kind is Kind.RANGE and index > last + 1:
-            self.result.find(f"{ROWS}: the rows of index {last + 1} to {index - 1} are left out")
-
-    def _verify_extent(self, count: int, manifest: Manifest) -> None:
-        there = _extent(count, self.first_index, self.last_index)
-        said = _extent(manifest.rows, manifest.first_index, manifest.last_index)
-        if there != said:
-            self.result.find(f"{ROWS}: it has {there}, and {MANIFEST} says {said}")
-
-    def _state_rows(self, manifest: Manifest) -> None:
-        log = self.checkpoint
-        extent = _extent(manifest.rows, self.first_index, self.last_index)
-        verb = "is" if manifest.rows == 1 else "are"
+    def _state_rows(self) -> None:
+        log, result = self.checkpoint, self.result
         signer = self.note.signers(self.policy.keys_of(log))[0]
-        sentences = [
-            f"{extent} {verb}, byte for byte, in the log {log.origin} of {log.size:,} rows, as its"
+        result.proved[:0] = [
+            f"{self._extent()}, byte for byte, in the log {log.origin} of {log.size:,} rows, as its"
             f" checkpoint says, which {signer.label} signed",
         ]
-        if manifest.kind is Kind.RANGE and manifest.rows > 1:
-            sentences.append("no row is left out between these indexes")
-        self.result.proved[:0] = sentences
-        self.result.not_proved.append(
+        if len(self.ranges) == 1 and self.rows > 1:
+            result.proved.insert(1, "no row is left out between these indexes")
+        elif self.ranges[1:]:
+            (_, last), (first, _) = self.ranges[:2]
+            others = f", and {len(self.ranges) - 2:,} ranges behind" if self.ranges[2:] else ""
+            result.not_proved.append(
+                f"that these are all: the rows of index {last + 1} to {first - 1} are left out"
+                f"{others}"
+            )
+        result.not_proved.append(
             "that all was written that happened, or that created_at is true: rows are as logged"
         )
 
-    def _verify_older(self) -> Checkpoint:
-        proof = ConsistencyProof.parse(self.bundle.read(CONSISTENCY).decode())
+    def _extent(self) -> str:
+        if not self.rows:
+            return "no rows are"
+        if self.rows == 1:
+            return f"1 row (index {self.ranges[0][0]}) is"
+        return f"{self.rows:,} rows (index {self.ranges[0][0]} to {self.ranges[-1][1]}) are"
+
+    def _verify_older(self) -> None:
+        proof = parse_consistency(self.bundle.read(CONSISTENCY).decode())
         old, new = self.policy.checkpoint(proof.checkpoint), self.checkpoint
-        if old.origin != new.origin or old.size != proof.old:
-            raise ValueError(f"it is of the first {proof.old:,} rows of {old.origin}")
+        if old.origin != new.origin or old.size != proof.number:
+            raise ValueError(f"it is of the first {proof.number:,} rows of {old.origin}")
         verify_consistency(old.size, new.size, old.root, new.root, proof.hashes)
         self.result.proved.append(f"the log of {old.size:,} rows of an older checkpoint begins it")
-        return old
-
-    def _verify_receipt(self, older: Checkpoint | None, exports: Sequence[str]) -> None:
-        receipt, named = verify_receipt(self.bundle.read(RECEIPT), self.policy)
-        if receipt.tenant_id not in self.checkpoint.origin.split("/"):
-            raise ValueError(f"it is of another organisation, {receipt.tenant_id}")
-        if (named.origin, named.size) == (self.checkpoint.origin, self.checkpoint.size):
-            self._verify_same(named)
-        elif named != older:
-            self.result.not_proved.append(
-                f"that the log of {named.size:,} rows, which the receipt names, begins this one:"
-                f" there is no {CONSISTENCY} from it"
-            )
-        self.result.proved.append(receipt.statement(named))
-        for name in exports:
-            with self.result.about(name), self.bundle.open(name) as file:
-                receipt.compare(file)
-                self.result.proved.append(f"{name} is the file of this export")
-
-
-def _extent(rows: int, first: int | None, last: int | None) -> str:
-    if rows == 1:
-        return f"1 row (index {first})"
-    return f"{rows:,} rows (index {first} to {last})" if rows else "no rows"

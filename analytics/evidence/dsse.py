@@ -4,11 +4,12 @@ https://github.com/secure-systems-lab/dsse defines the format.
 """
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from analytics.evidence.notes import is_signed
 
 
 class InvalidEnvelope(ValueError):
@@ -40,7 +41,7 @@ def seal(private: Ed25519PrivateKey, key_id: str, payload_type: str, payload: by
     )
 
 
-def unseal(envelope: bytes, payload_type: str, keys: Iterable[bytes]) -> bytes:
+def unseal(envelope: bytes, payload_type: str, keys: Collection[bytes]) -> bytes:
     """The payload of `envelope`, once one of `keys` (32 bytes each) signed it.
 
     Raises InvalidEnvelope.
@@ -54,8 +55,7 @@ def unseal(envelope: bytes, payload_type: str, keys: Iterable[bytes]) -> bytes:
     if read.payload_type != payload_type:
         raise InvalidEnvelope(f"its payload is {read.payload_type[:80]}, not {payload_type}")
     signed = _signed(payload_type, payload)
-    public = [Ed25519PublicKey.from_public_bytes(key) for key in keys]
-    if not any(_is_of(key, each, signed) for key in public for each in signatures):
+    if not any(is_signed(key, signed, each) for key in keys for each in signatures):
         raise InvalidEnvelope("none of the keys signed it as it is")
     return payload
 
@@ -64,11 +64,3 @@ def _signed(payload_type: str, payload: bytes) -> bytes:
     """What is signed: the pre-authentication encoding of both."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
-
-
-def _is_of(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
-    try:
-        key.verify(signature, signed)
-    except InvalidSignature:
-        return False
-    return True

@@ -249,3 +249,11 @@ def _climb(at: int, last: int, nodes: list[bytes], proof: Sequence[bytes]) -> li
     if last:
         raise WrongProof("the proof is too short")
     return nodes
+
+
+def merge_into_ranges(ranges: list[tuple[int, int]], index: int) -> None:
+    """Add `index` to `ranges`, first and last of each, all of which are before it."""
+    first = index
+    if ranges and ranges[-1][1] == index - 1:
+        first, _ = ranges.pop()
+    ranges.append((first, index))

@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,11 +74,16 @@ class VerifierKey:
         if self.kind == COSIGNATURE:
             at = int.from_bytes(signature[:_TIME_BYTES])
             signed, signature = cosigned(text, at), signature[_TIME_BYTES:]
-        try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, signed)
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return is_signed(self.public, signed, signature)
+
+
+def is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
+    """Whether the Ed25519 `signature` of the key `public` is of `content`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def cosigned(text: str, at_s: int) -> bytes:
@@ -116,16 +121,21 @@ class Note:
 
     def signers(self, keys: Iterable[VerifierKey]) -> list[VerifierKey]:
         """Those of `keys` that signed. Raises InvalidNote for a wrong signature of one of them."""
+        return [*self._signatures(keys)]
+
+    def cosigned_at(self, witness: VerifierKey) -> int:
+        """The second since 1970 at which `witness`, one of the signers, cosigned."""
+        return int.from_bytes(self._signatures([witness])[witness][:_TIME_BYTES])
+
+    def _signatures(self, keys: Iterable[VerifierKey]) -> dict[VerifierKey, bytes]:
         known = {(key.name, key.key_id): key for key in keys}
-        signed: list[VerifierKey] = []
+        signatures: dict[VerifierKey, bytes] = {}
         for name, key_id, signature in self.signed_by():
-            key = known.get((name, key_id))
-            if key is None:
-                continue
-            if not key.verify(self.text, signature):
-                raise InvalidNote(f"the signature of {name} is wrong")
-            signed.append(key)
-        return signed
+            if key := known.get((name, key_id)):
+                if not key.verify(self.text, signature):
+                    raise InvalidNote(f"the signature of {name} is wrong")
+                signatures[key] = signature
+        return signatures
 
     def signed_by(self) -> Iterator[tuple[str, bytes, bytes]]:
         """The name and the id of each key that is said to have signed, and its signature."""
@@ -133,11 +143,6 @@ class Note:
             if parts := _SIGNATURE.fullmatch(line):
                 content = decode(parts["base64"])
                 yield parts["name"], content[:_KEY_ID_BYTES], content[_KEY_ID_BYTES:]
-
-    def cosigned_at(self, witness: VerifierKey) -> int:
-        """The second since 1970 at which `witness`, one of the signers, cosigned."""
-        signatures = {(name, key_id): signature for name, key_id, signature in self.signed_by()}
-        return int.from_bytes(signatures[witness.name, witness.key_id][:_TIME_BYTES])
 
     def check(self, keys: Iterable[VerifierKey]) -> None:
         """Raise InvalidNote unless one of `keys` signed it."""
@@ -170,65 +175,59 @@ class Checkpoint:
         return cls(lines[0], int(lines[1]), root)
 
 
-def proof_text(index: int, hashes: Sequence[bytes], checkpoint: str) -> str:
-    """A proof of inclusion as a file: `checkpoint` is the note that it leads to."""
-    lines = [PROOF_HEADER, f"index {index}", *(base64.b64encode(each).decode() for each in hashes)]
-    return "".join(f"{line}\n" for line in lines) + "\n" + checkpoint
-
-
 @dataclass(frozen=True, slots=True)
-class InclusionProof:
-    """A proof that was read: the leaf's index, the hashes, and the note they lead to."""
+class Proof:
+    """Hashes before the note that they lead to.
 
-    index: int
+    Of inclusion: of leaf `number`, from its sibling up. Of consistency: of the first `number`
+    leaves, in the order of RFC 6962.
+    """
+
+    number: int
     hashes: tuple[bytes, ...]
     checkpoint: Note
 
-    @classmethod
-    def parse(cls, text: str) -> "InclusionProof":
-        """The proof in the file `text`. Raises InvalidNote."""
-        head, separator, note = text.partition("\n\n")
-        lines = head.split("\n")
-        if not separator or lines[0] != PROOF_HEADER:
-            raise InvalidNote(f"a proof begins with the line {PROOF_HEADER}")
-        if lines[1:2] and lines[1].startswith("extra "):
-            del lines[1]
-        word, _, index = (lines[1] if lines[1:] else "").partition(" ")
-        if word != "index" or not _DECIMAL.fullmatch(index):
-            raise InvalidNote("a proof has the index of its leaf in its second line")
-        return cls(int(index), _hashes(lines[2:]), Note.parse(note))
+
+def inclusion_text(index: int, hashes: Iterable[bytes], note: str) -> str:
+    """The proof of a leaf as a file (C2SP tlog-proof)."""
+    return f"{PROOF_HEADER}\n{_proof_text('index', index, hashes, note)}"
 
 
-def consistency_text(old: int, hashes: Sequence[bytes], note: str) -> str:
+def parse_inclusion(text: str) -> Proof:
+    """The proof of a leaf in the file `text`. Raises InvalidNote."""
+    header, _, proof = text.partition("\n")
+    if header != PROOF_HEADER:
+        raise InvalidNote(f"a proof begins with the line {PROOF_HEADER}")
+    if proof.startswith("extra "):
+        _, _, proof = proof.partition("\n")
+    return _parse_proof("index", proof)
+
+
+def consistency_text(old: int, hashes: Iterable[bytes], note: str) -> str:
     """The proof that a log's first `old` leaves begin it, before a note (C2SP tlog-witness)."""
-    lines = [f"old {old}", *(base64.b64encode(each).decode() for each in hashes)]
-    return "".join(f"{line}\n" for line in lines) + "\n" + note
+    return _proof_text("old", old, hashes, note)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsistencyProof:
-    """A proof that was read: the size before, the hashes, and the note that follows."""
-
-    old: int
-    hashes: tuple[bytes, ...]
-    checkpoint: Note
-
-    @classmethod
-    def parse(cls, text: str) -> "ConsistencyProof":
-        """The proof in `text`. Raises InvalidNote."""
-        head, _, note = text.partition("\n\n")
-        first, *lines = head.split("\n")
-        word, _, old = first.partition(" ")
-        if word != "old" or not _DECIMAL.fullmatch(old):
-            raise InvalidNote("a proof of consistency begins with the size before")
-        return cls(int(old), _hashes(lines), Note.parse(note))
+def parse_consistency(text: str) -> Proof:
+    """The proof of consistency in `text`. Raises InvalidNote."""
+    return _parse_proof("old", text)
 
 
-def _hashes(lines: Sequence[str]) -> tuple[bytes, ...]:
+def _proof_text(word: str, number: int, hashes: Iterable[bytes], note: str) -> str:
+    lines = [f"{word} {number}", *(base64.b64encode(each).decode() for each in hashes)]
+    return "".join(f"{line}\n" for line in lines) + f"\n{note}"
+
+
+def _parse_proof(word: str, text: str) -> Proof:
+    head, _, note = text.partition("\n\n")
+    first, *lines = head.split("\n")
+    name, _, number = first.partition(" ")
+    if name != word or not _DECIMAL.fullmatch(number):
+        raise InvalidNote(f"a proof has a line with the word {word} and a number")
     hashes = tuple(map(decode, lines))
     if len(hashes) > PROOF_HASHES_MAX or any(len(each) != HASH_BYTES for each in hashes):
         raise InvalidNote(f"a proof has at most {PROOF_HASHES_MAX} hashes of {HASH_BYTES} bytes")
-    return hashes
+    return Proof(int(number), hashes, Note.parse(note))
 
 
 def decode(text: str) -> bytes:

@@ -4,7 +4,7 @@ https://c2sp.org/tlog-policy defines the format.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -87,6 +87,23 @@ class Policy:
             if sum(member in met for member in group.members) >= group.needed:
                 met.add(name)
         return self.quorum is None or self.quorum in met
+
+
+def policy_text(
+    keys: Sequence[str], witnesses: Sequence[str], cosigners: Collection[str] = ()
+) -> str:
+    """The policy of a log with these keys, of witnesses too, as `vkey`s.
+
+    One of the witnesses must have cosigned, if one of them has a name of `cosigners`.
+    """
+    lines = [f"log {key}" for key in keys]
+    names = [f"w{number}" for number in range(1, len(witnesses) + 1)]
+    lines += [f"witness {name} {key}" for name, key in zip(names, witnesses, strict=True)]
+    if any(key.split("+")[0] in cosigners for key in witnesses):
+        lines += [f"group witnesses any {' '.join(names)}", "quorum witnesses"]
+    else:
+        lines.append("quorum none")
+    return "".join(f"{line}\n" for line in lines)
 
 
 class _Reading:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,6 @@ from analytics.evidence.verification import Verification
 
 RECEIPT_SUFFIX: Final = ".receipt.json"
 RECEIPT_BYTES_MAX: Final = 1024 * 1024
-_CHUNK_BYTES: Final = 1024 * 1024
 
 HEADER: Final = "countersign export receipt v1"
 DIGEST: Final = "digest"
@@ -35,22 +34,6 @@ class SignedReceipt(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
     sha256: str
     checkpoint: str
     signature: str
-
-    def statement(self, checkpoint: Checkpoint) -> str:
-        """What it says, and when, by the checkpoint that it names."""
-        return (
-            f"the export {self.export_id} of {self.tenant_id} has {self.rows:,} rows in"
-            f" {self.size:,} bytes, SHA-256 {self.sha256}; the log had at least"
-            f" {checkpoint.size:,} rows when it ended"
-        )
-
-    def compare(self, file: IO[bytes]) -> None:
-        """Raise WrongReceipt unless `file` is the exported one, byte for byte."""
-        digest = hashlib.sha256()
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-        if digest.hexdigest() != self.sha256:
-            raise WrongReceipt(f"not the file of export {self.export_id}: its SHA-256 differs")
 
 
 def digest_of(fields: Mapping[str, Any], *without: str) -> str:
@@ -98,10 +81,17 @@ def verify_receipt_file(path: Path, policy: Policy) -> Verification:
     result = Verification()
     with result.about(path.name), path.open("rb") as receipt_file:
         receipt, checkpoint = verify_receipt(receipt_file.read(RECEIPT_BYTES_MAX), policy)
-        result.proved.append(f"{receipt.statement(checkpoint)}, as {checkpoint.origin} signed")
+        result.proved.append(
+            f"the export {receipt.export_id} of {receipt.tenant_id} has {receipt.rows:,} rows in"
+            f" {receipt.size:,} bytes, SHA-256 {receipt.sha256}; the log had at least"
+            f" {checkpoint.size:,} rows when it ended, as {checkpoint.origin} signed"
+        )
         named = path.name.removesuffix(RECEIPT_SUFFIX)
         exported = path.with_name(receipt.file_name if named == path.name else named)
         with result.about(exported.name), exported.open("rb") as file:
-            receipt.compare(file)
+            if hashlib.file_digest(file, "sha256").hexdigest() != receipt.sha256:
+                raise WrongReceipt(
+                    f"not the file of export {receipt.export_id}: its SHA-256 differs"
+                )
             result.proved.append(f"{exported.name} is the file of this export")
     return result

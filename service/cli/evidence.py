@@ -1,5 +1,6 @@
 """`countersign evidence`: proofs that rows are in the log, and their verification."""
 
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode, WrongUsage
 
 if TYPE_CHECKING:
-    from analytics.evidence.notes import VerifierKey
+    from analytics.evidence.notes import Checkpoint, Note, VerifierKey
     from analytics.evidence.verification import Verification
 
 NO_CRYPTOGRAPHY: Final = Refusal.of(
@@ -86,6 +87,17 @@ def log_keys(given: tuple[str, ...]) -> "tuple[VerifierKey, ...]":
     return tuple(key for policy in policies for key in policy.logs)
 
 
+def read_checkpoint(path: Path) -> "tuple[Note, Checkpoint]":
+    """The checkpoint in the file. Raises Invalid."""
+    from analytics.evidence.notes import Checkpoint, Note
+
+    try:
+        note = Note.parse(path.read_text())
+        return note, Checkpoint.parse(note.text)
+    except ValueError as error:
+        raise Invalid(f"{path} is not a checkpoint: {error}") from error
+
+
 def _told(path: Path, result: "Verification") -> CommandResult:
     """The result for people and scripts; exit code 1 if anything is wrong."""
     is_verified = not result.findings
@@ -96,11 +108,5 @@ def _told(path: Path, result: "Verification") -> CommandResult:
         ("Not proved", result.not_proved),
     ):
         lines += [f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []
-    data = {
-        "path": str(path),
-        "is_verified": is_verified,
-        "findings": result.findings,
-        "proved": result.proved,
-        "not_proved": result.not_proved,
-    }
+    data = {"path": str(path), "is_verified": is_verified, **asdict(result)}
     return CommandResult(data, lines, code=ExitCode.DONE if is_verified else ExitCode.FAILED)

@@ -2,20 +2,21 @@
 
 import asyncio
 import base64
-from io import BytesIO
+import shutil
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import click
 
-from analytics.evidence.bundle import CONSISTENCY, Kind, ProvenRow, write_bundle
-from analytics.evidence.notes import Checkpoint, Note, consistency_text
+from analytics.evidence.bundle import ProvenRow, write_bundle
+from analytics.evidence.notes import Note, consistency_text
+from analytics.evidence.policies import policy_text
 from analytics.model.filters import parse_query
 from service.cli.audit import as_parameters, with_filters
 from service.cli.client import Client, org_path
 from service.cli.commands import api_command
-from service.cli.evidence import evidence
+from service.cli.evidence import evidence, read_checkpoint
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.output import CommandResult, Table
 from service.cli.progress import row_progress
@@ -50,7 +51,7 @@ async def evidence_policy(client: Client, slug: str) -> CommandResult:
     Give the file (c2sp.org/tlog-policy) to those who verify, in another way than what is verified.
     """
     checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
-    policy = policy_text(checkpoint)
+    policy = _policy_of(checkpoint)
     return CommandResult({"policy": policy}, policy.splitlines())
 
 
@@ -115,26 +116,21 @@ async def evidence_export(
     """
     parameters = as_parameters(filters)
     parse_query(parameters)
-    checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
-    further = {} if older_path is None else await _consistency(client, slug, older_path, checkpoint)
     if ids and parameters:
         raise click.UsageError("--id and filters exclude each other")
+    checkpoint = await client.get(org_path(slug, "audit", "checkpoint"))
+    older = None if older_path is None else await _consistency(client, slug, older_path, checkpoint)
     signed, newer = sorted({*ids}), 0
     if not ids:
         signed, newer = await _ids(client, slug, parameters, checkpoint["last_id"])
     if not signed:
         raise NO_ROWS
-    with new_file(path, is_forced=is_forced) as file:
+    with new_file(path, is_forced=is_forced) as file, TemporaryFile() as bundle:
         rows = await _proven(client, slug, signed, checkpoint["size"])
-        indexes = [row.index for row in rows]
-        is_range = indexes == list(range(indexes[0], indexes[-1] + 1))
         note = Note.parse(checkpoint["note"])
-        with TemporaryFile() as bundle:
-            kind = Kind.RANGE if is_range else Kind.ROWS
-            write_bundle(bundle, rows, note, policy_text(checkpoint), kind, further)
-            bundle.seek(0)
-            while content := bundle.read(2**20):
-                file.write(content)
+        write_bundle(bundle, rows, note, _policy_of(checkpoint), older)
+        bundle.seek(0)
+        shutil.copyfileobj(bundle, file)
     what = "1 row with its proof" if len(rows) == 1 else f"{len(rows):,} rows with their proofs"
     lines = [f"Wrote {what} to {path}."]
     lines += [f"Left out, as newer than the last checkpoint: {newer:,}."] if newer else []
@@ -148,41 +144,19 @@ async def evidence_export(
     return CommandResult(data, lines, is_on_stderr=path == STANDARD_OUTPUT)
 
 
-def _read_checkpoint(path: Path) -> tuple[Note, Checkpoint]:
-    try:
-        note = Note.parse(path.read_text())
-        return note, Checkpoint.parse(note.text)
-    except ValueError as error:
-        raise Invalid(f"{path} is not a checkpoint: {error}") from error
-
-
-async def _consistency(
-    client: Client, slug: str, path: Path, checkpoint: dict[str, Any]
-) -> dict[str, BinaryIO]:
+async def _consistency(client: Client, slug: str, path: Path, checkpoint: dict[str, Any]) -> str:
     """The proof that the log of the older checkpoint in `path` begins that of `checkpoint`."""
-    note, older = _read_checkpoint(path)
+    note, older = read_checkpoint(path)
     if older.origin != checkpoint["origin"]:
         raise Invalid(f"{path} is of another log: {older.origin}")
     sizes = {"old": older.size, "new": checkpoint["size"]}
     said = await client.get(org_path(slug, "audit", "consistency"), sizes)
-    text = consistency_text(older.size, [*map(base64.b64decode, said["hashes"])], str(note))
-    return {CONSISTENCY: BytesIO(text.encode())}
+    return consistency_text(older.size, map(base64.b64decode, said["hashes"]), str(note))
 
 
-def policy_text(checkpoint: dict[str, Any]) -> str:
-    """The policy of a log: its keys and, if one of them cosigned the checkpoint, its witnesses."""
-    lines = [f"log {key}" for key in checkpoint["keys"]]
-    names = [f"w{number}" for number in range(1, len(checkpoint["witnesses"]) + 1)]
-    lines += [
-        f"witness {name} {key}" for name, key in zip(names, checkpoint["witnesses"], strict=True)
-    ]
-    cosigners = {key.split("+")[0] for key in checkpoint["witnesses"]}
-    signers = {line.split(" ")[1] for line in Note.parse(checkpoint["note"]).signatures}
-    if cosigners & signers:
-        lines += [f"group witnesses any {' '.join(names)}", "quorum witnesses"]
-    else:
-        lines.append("quorum none")
-    return "".join(f"{line}\n" for line in lines)
+def _policy_of(checkpoint: dict[str, Any]) -> str:
+    signers = {name for name, _, _ in Note.parse(checkpoint["note"]).signed_by()}
+    return policy_text(checkpoint["keys"], checkpoint["witnesses"], signers)
 
 
 async def _ids(
@@ -209,8 +183,7 @@ async def _ids(
 async def _proven(client: Client, slug: str, ids: list[str], size: int) -> list[ProvenRow]:
     async def prove(audit_id: str) -> ProvenRow:
         said = await client.get(org_path(slug, "audit", audit_id, "proof"), {"size": size})
-        hashes = [base64.b64decode(each) for each in said["hashes"]]
-        return ProvenRow(audit_id, said["entry"].encode(), said["index"], hashes)
+        return ProvenRow(audit_id, said["entry"].encode(), said["proof"])
 
     rows: list[ProvenRow] = []
     with row_progress(f"Proving {slug}") as show:

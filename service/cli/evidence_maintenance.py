@@ -6,14 +6,12 @@ from typing import Any
 
 import click
 
-from analytics.evidence.notes import InvalidNote, Note
 from service.cli.asking import confirm, yes_option
 from service.cli.commands import CommandContext, data_dir_command
-from service.cli.evidence import evidence
+from service.cli.evidence import evidence, read_checkpoint
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.output import CommandResult, Table
 from service.cli.progress import row_progress
-from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
 from service.store.organisations import get_org, list_orgs
 
@@ -70,7 +68,7 @@ async def evidence_monitor(
     newest checkpoint that you keep elsewhere: what the service holds itself could have been
     replaced as a whole. Differences are listed, and recorded in the log; exit code 1.
     """
-    services, held = context.services, [_note(file) for file in files]
+    services, held = context.services, [read_checkpoint(file)[0] for file in files]
     async with services.store.read() as session:
         orgs = [await get_org(session, slug)] if slug else await list_orgs(session)
     lines: list[str] = []
@@ -232,10 +230,3 @@ async def witness_remove(context: CommandContext, name: str) -> CommandResult:
 
     await remove_witness(context.services.store, context.audit_context, name)
     return CommandResult({"name": name}, [f"{name} is asked no longer."])
-
-
-def _note(file: Path) -> Note:
-    try:
-        return Note.parse(file.read_text())
-    except (InvalidNote, UnicodeDecodeError) as error:
-        raise Invalid(f"{file} is not a checkpoint: {error}") from error

@@ -49,6 +49,7 @@ from service.web.documentation import (
     documented,
 )
 from service.web.models import (
+    OCTETS,
     Answer,
     Body,
     Parameters,
@@ -56,6 +57,7 @@ from service.web.models import (
     ParsedQuery,
     Precondition,
     Raw,
+    RawBytes,
     SecretAnswer,
     Upload,
     model_of,
@@ -421,6 +423,7 @@ class _Reads(Generic[_S]):
     ) -> Callable[[EndpointHandler], EndpointHandler]:
         """Register a handler: see ReadOptions and the module."""
         needs, takes, group = options["needs"], Taken(query, body, example), self.resource.services
+        body_type: MediaTypes = {OCTETS: None} if returns is RawBytes else {JSON: returns}
 
         def register(handler: EndpointHandler) -> EndpointHandler:
             async def route(slug: str, **variables: str) -> Response:
@@ -441,7 +444,7 @@ class _Reads(Generic[_S]):
                 handler,
                 route,
                 takes,
-                answers={200: {JSON: returns, **options.get("media", {})}},
+                answers={200: {**body_type, **options.get("media", {})}},
                 refusals=takes.refusals(_OF_ORG, options.get("refuses", ())),
                 credentials=READERS if needs in KEY_SCOPES else MEMBERS,
                 headers=options.get("headers"),

@@ -118,6 +118,9 @@ class Request(Struct, kw_only=True, forbid_unknown_fields=True):
         return cls.parse(typed(cls, given))
 
 
+OCTETS: Final = "application/octet-stream"
+
+
 class Answer(Struct, kw_only=True):
     """What an endpoint answers."""
 
@@ -130,6 +133,10 @@ class Answer(Struct, kw_only=True):
     def location(self) -> str | None:
         """Where what was created is read, below the path of its resource; None for nowhere."""
         return None
+
+
+class RawBytes(Answer):
+    """Bytes as the body, of the type OCTETS: a handler returns them in a Response."""
 
 
 class SecretAnswer(Answer, kw_only=True):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from analytics.evidence.bundle import Kind, Manifest, ProvenRow, write_bundle
+from analytics.evidence.bundle import ProvenRow, write_bundle
 from analytics.evidence.canonical import entries
 from analytics.evidence.merkle import GROUP, HASH_BYTES, Tree, leaf_hash, root_of, split
 from analytics.evidence.notes import (
@@ -20,7 +20,7 @@ from analytics.evidence.notes import (
     Note,
     VerifierKey,
     cosigned,
-    proof_text,
+    inclusion_text,
     sign,
 )
 from analytics.evidence.receipts import digest_of, signed_text
@@ -105,11 +105,10 @@ class Log:
     def proof(self, index: int, checkpoint: Note | None = None) -> str:
         checkpoint = checkpoint or self.checkpoint()
         size = Checkpoint.parse(checkpoint.text).size
-        return proof_text(index, self.tree.inclusion(index, size), str(checkpoint))
+        return inclusion_text(index, self.tree.inclusion(index, size), str(checkpoint))
 
-    def proven(self, indexes: Iterable[int], size: int | None = None) -> list[ProvenRow]:
-        tree, size = self.tree, self.size if size is None else size
-        return [ProvenRow(self.id(n), self.entries[n], n, tree.inclusion(n, size)) for n in indexes]
+    def proven(self, indexes: Iterable[int], checkpoint: Note) -> list[ProvenRow]:
+        return [ProvenRow(self.id(n), self.entries[n], self.proof(n, checkpoint)) for n in indexes]
 
     def receipt(self, exported: bytes, checkpoint: Note | None = None, **changes: object) -> bytes:
         """A signed receipt of an export with this content."""
@@ -130,22 +129,13 @@ class Log:
     def bundle(
         self,
         indexes: Sequence[int],
-        kind: Kind = Kind.ROWS,
         checkpoint: Note | None = None,
         policy: str | None = None,
-        **further: bytes,
-    ) -> tuple[bytes, Manifest]:
-        """A bundle of these rows; `further` are files, `_` for the dot of their names."""
-        target = io.BytesIO()
-        manifest = write_bundle(
-            target,
-            self.proven(indexes),
-            checkpoint or self.checkpoint(),
-            policy or self.policy,
-            kind,
-            {name: io.BytesIO(content) for name, content in further.items()},
-        )
-        return target.getvalue(), manifest
+    ) -> bytes:
+        """A bundle of these rows."""
+        target, checkpoint = io.BytesIO(), checkpoint or self.checkpoint()
+        write_bundle(target, self.proven(indexes, checkpoint), checkpoint, policy or self.policy)
+        return target.getvalue()
 
 
 def tree_of(leaves: Sequence[bytes]) -> Tree:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from analytics.evidence.notes import Checkpoint, Note, proof_text, sign
+from analytics.evidence.notes import Checkpoint, Note, inclusion_text, sign
 from tests.budgets import budget, only_full
 from tests.evidence.cases import Case, Consistency, Inclusion
 from tests.evidence.logs import Log
@@ -82,7 +82,7 @@ def moved(case: Inclusion) -> Inclusion:
 def unsigned() -> Inclusion:
     text = Checkpoint(LOG.origin, 300, LOG.tree.root()).text
     note = Note(text, (sign(OTHER_KEY.private, LOG.origin, text),))
-    return replace(WITHIN, proof=proof_text(77, LOG.tree.inclusion(77, 300), str(note)))
+    return replace(WITHIN, proof=inclusion_text(77, LOG.tree.inclusion(77, 300), str(note)))
 
 
 REFUSED: dict[str, Case] = {
@@ -96,7 +96,7 @@ REFUSED: dict[str, Case] = {
     "another organisation's proof": replace(WITHIN, proof=OTHER_ORG.proof(77)),
     "another organisation's key": replace(WITHIN, vkey=str(OTHER_ORG.key)),
     "a hash too few": replace(
-        WITHIN, proof=proof_text(77, LOG.tree.inclusion(77, 300)[:-1], str(LOG.checkpoint()))
+        WITHIN, proof=inclusion_text(77, LOG.tree.inclusion(77, 300)[:-1], str(LOG.checkpoint()))
     ),
     "a history written again": replace(GROWN, old=str(Log(77, first_seq=2).checkpoint())),
     "another organisation's history": replace(GROWN, old=str(OTHER_ORG.checkpoint(77))),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from analytics.evidence.bundle import Kind
 from tests.evidence.logs import Log, SomeWitness
 from tests.processes.command_line import Ran, invoke
 from tests.processes.homes import Home
@@ -28,7 +27,7 @@ def elsewhere(tmp_path: Path) -> Home:
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     path = tmp_path / "rows.zip"
-    path.write_bytes(LOG.bundle(range(10, 20), Kind.RANGE)[0])
+    path.write_bytes(LOG.bundle(range(10, 20)))
     return path
 
 
@@ -107,7 +106,7 @@ def test_a_policy_decides_which_witnesses_are_needed(
     assert "checkpoint.txt: cosigned by no known witness, which is not the quorum W" in ran.out
 
     cosigned = WITNESS.cosign(LOG.checkpoint())
-    bundle.write_bytes(LOG.bundle(range(3), checkpoint=cosigned)[0])
+    bundle.write_bytes(LOG.bundle(range(3), checkpoint=cosigned))
     ran = verify(elsewhere, bundle, "--policy", policy)
     assert ran.code == 0
     assert f"{WITNESS.key.label} cosigned the checkpoint at 2026-11-18T11:06:40Z" in ran.out

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import UNSET, Meta
+from quart import Response
 
 from analytics.evidence.groups import LeavesDiffer
-from analytics.evidence.merkle import GROUP, HASH_BYTES
 from analytics.model.instants import format_us
 from analytics.model.schema import audit_id as row_id
 from analytics.model.schema import parse_audit_id
@@ -35,7 +35,15 @@ from service.store.tables import Organisation
 from service.store.transaction import within
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, NonNegative, Omittable, Request, TimestampUs
+from service.web.models import (
+    OCTETS,
+    Answer,
+    NonNegative,
+    Omittable,
+    RawBytes,
+    Request,
+    TimestampUs,
+)
 
 _LEVEL: Final = re.compile(r"[0-7]", re.ASCII)
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
@@ -207,25 +215,18 @@ async def consistency(call: Call[AuditServices], query: ConsistencyQuery) -> Con
     return Consistency(org=call.org.slug, old=query.old, new=new, hashes=_base64(hashes))
 
 
-class TileOfTree(Answer):
-    """A tile of the organisation's tree (C2SP tlog-tiles): as many hashes as there are yet."""
-
-    org: str
-    level: NonNegative
-    number: NonNegative
-    width: Annotated[int, Meta(ge=1, le=GROUP)]
-    hashes: Annotated[str, Meta(description="32 bytes each, one behind the other, in base64.")]
-
-
 @resource.get(
     "get_tile",
     "/tile/<level>/<number>",
     needs=Capability.AUDIT_READ,
-    returns=TileOfTree,
+    returns=RawBytes,
     refuses=[TILE_NOT_FOUND, LEAVES_PRUNED, EVIDENCE_DIFFERS],
 )
-async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree:
-    """The hashes of a tile of the tree: those of the leaves themselves at level 0."""
+async def tile(call: Call[AuditServices], level: str, number: str) -> Response:
+    """The hashes of a tile of the tree (C2SP tlog-tiles), as many as there are yet.
+
+    Of 32 bytes each. At level 0 they are those of the leaves.
+    """
     if not (_LEVEL.fullmatch(level) and _NUMBER.fullmatch(number)):
         raise TILE_NOT_FOUND
     try:
@@ -234,13 +235,7 @@ async def tile(call: Call[AuditServices], level: str, number: str) -> TileOfTree
         raise EVIDENCE_DIFFERS(value=f"of tile {level}/{number}") from fault
     if not hashes:
         raise TILE_NOT_FOUND
-    return TileOfTree(
-        org=call.org.slug,
-        level=int(level),
-        number=int(number),
-        width=len(hashes) // HASH_BYTES,
-        hashes=base64.b64encode(hashes).decode(),
-    )
+    return Response(hashes, content_type=OCTETS)
 
 
 async def _prover(services: AuditServices, org: Organisation) -> Prover:

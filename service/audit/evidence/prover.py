@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from analytics.evidence.canonical import entries
 from analytics.evidence.groups import Group, LeavesDiffer, days_between, leaves_of, split_by_day
 from analytics.evidence.merkle import GROUP, Tree, WrongProof, leaf_hash, verify_inclusion
-from analytics.evidence.notes import Checkpoint, Note, VerifierKey, proof_text
+from analytics.evidence.notes import Checkpoint, Note, VerifierKey, inclusion_text
 from analytics.model.filters import parse_query
 from analytics.model.log_envelopes import AuditPruned
 from analytics.model.schema import audit_id
@@ -62,7 +62,7 @@ class InclusionOfRow:
     @property
     def text(self) -> str:
         """The proof as a file."""
-        return proof_text(self.index, self.hashes, self.note)
+        return inclusion_text(self.index, self.hashes, self.note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from analytics.evidence.merkle import leaf_hash
 from analytics.evidence.notes import (
     Checkpoint,
-    InclusionProof,
     InvalidNote,
     Note,
+    Proof,
     VerifierKey,
-    proof_text,
+    inclusion_text,
+    parse_inclusion,
     sign,
 )
 
@@ -82,10 +83,10 @@ def test_what_is_no_key_is_refused(text: str) -> None:
 
 def test_a_proof_is_read_as_it_was_written() -> None:
     hashes = (leaf_hash(b"1"), leaf_hash(b"2"))
-    text = proof_text(5, hashes, str(NOTE))
-    assert InclusionProof.parse(text) == InclusionProof(5, hashes, NOTE)
+    text = inclusion_text(5, hashes, str(NOTE))
+    assert parse_inclusion(text) == Proof(5, hashes, NOTE)
     with_extra = text.replace("\nindex", "\nextra AAAA\nindex")
-    assert InclusionProof.parse(with_extra).index == 5
+    assert parse_inclusion(with_extra).number == 5
     for wrong in (text[1:], text.replace("index 5", "index 05"), text.partition("\n\n")[0]):
         with pytest.raises(InvalidNote):
-            InclusionProof.parse(wrong)
+            parse_inclusion(wrong)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 
 from analytics.evidence.merkle import leaf_hash, verify_consistency, verify_inclusion
-from analytics.evidence.notes import Checkpoint, InclusionProof, VerifierKey
+from analytics.evidence.notes import Checkpoint, VerifierKey, parse_inclusion
 from service.store.tables import EvidenceCheckpoint
 from tests.service.audit.conftest import AuditWorld
 
@@ -34,13 +34,13 @@ async def refusal(
 
 def checked(said: dict[str, Any]) -> Checkpoint:
     """The checkpoint that a proof leads to, once the proof is verified with what it says itself."""
-    proof = InclusionProof.parse(said["proof"])
+    proof = parse_inclusion(said["proof"])
     keys = [VerifierKey.parse(key) for key in said["keys"]]
     proof.checkpoint.check(keys)
     checkpoint = Checkpoint.parse(proof.checkpoint.text)
     leaf = leaf_hash(said["entry"].encode())
-    verify_inclusion(leaf, proof.index, checkpoint.size, proof.hashes, checkpoint.root)
-    assert (proof.index, checkpoint.size) == (said["index"], said["size"])
+    verify_inclusion(leaf, proof.number, checkpoint.size, proof.hashes, checkpoint.root)
+    assert (proof.number, checkpoint.size) == (said["index"], said["size"])
     assert [base64.b64decode(each) for each in said["hashes"]] == list(proof.hashes)
     return checkpoint
 

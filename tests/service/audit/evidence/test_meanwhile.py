@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy import delete, select, update
 
-from analytics.evidence.notes import Checkpoint, ConsistencyProof, Note
+from analytics.evidence.notes import Checkpoint, Note, parse_consistency
 from analytics.model.errors import StoreUnreachable
 from service.audit import pruner
 from service.audit.evidence import bucket_checkpoints, evidence_api, monitor
@@ -239,7 +239,7 @@ async def test_a_hostile_witness_spoils_no_checkpoint(witnessed, count, at_s):
     """More lines than a note may have, or a time that no calendar has."""
 
     def hostile(request: httpx2.Request) -> httpx2.Response:
-        sent = Note(ConsistencyProof.parse(request.content.decode()).checkpoint.text, ())
+        sent = Note(parse_consistency(request.content.decode()).checkpoint.text, ())
         lines = [WITNESS.cosign(sent, at_s + n).signatures[-1] for n in range(count)]
         return httpx2.Response(200, content="".join(f"{line}\n" for line in lines).encode())
 

@@ -1,6 +1,6 @@
 """Receipts of exports are signed with the last checkpoint, and stay as they were given."""
 
-import io
+import hashlib
 import json
 import re
 from datetime import timedelta
@@ -65,9 +65,7 @@ async def test_a_receipt_is_signed_with_the_last_checkpoint(filled: AuditWorld) 
     assert (checkpoint.size, checkpoint.root) == (signed.size, signed.root)
     assert checkpoint.origin.endswith(filled.world.acme.id)
     assert (receipt.export_id, receipt.size) == (export_id, len(content))
-    receipt.compare(io.BytesIO(content))
-    with pytest.raises(WrongReceipt):
-        receipt.compare(io.BytesIO(content[:-1]))
+    assert receipt.sha256 == hashlib.sha256(content).hexdigest()
 
 
 async def test_a_receipt_stays_the_same(filled: AuditWorld) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 import pytest
 
-from analytics.evidence.notes import ConsistencyProof, Note
+from analytics.evidence.notes import Note, parse_consistency
 from service.audit.evidence import witness as witness_module
 from service.audit.evidence.witness import ANSWER_BYTES_MAX, NotCosigned, OtherSizeCosigned, cosign
 from service.core.http_client import outgoing_client
@@ -48,8 +48,8 @@ async def test_the_request_has_the_form_of_the_specification() -> None:
     text = request.content.decode()
     assert text.startswith("old 4\n")
     assert text.endswith(f"\n\n{NOTE}")
-    sent = ConsistencyProof.parse(text)
-    assert (sent.old, [*sent.hashes], sent.checkpoint) == (4, LOG.tree.consistency(4, 9), NOTE)
+    sent = parse_consistency(text)
+    assert (sent.number, [*sent.hashes], sent.checkpoint) == (4, LOG.tree.consistency(4, 9), NOTE)
 
 
 async def test_lines_of_others_are_left_out() -> None:

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from analytics.evidence.merkle import verify_consistency
-from analytics.evidence.notes import Checkpoint, ConsistencyProof, Note, VerifierKey
+from analytics.evidence.notes import Checkpoint, Note, VerifierKey, parse_consistency
 from service.audit.evidence.witnesses import (
     NO_WITNESS_KEY,
     NO_WITNESS_URL,
@@ -33,10 +33,10 @@ class Serving:
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.asked += 1
-        sent = ConsistencyProof.parse(request.content.decode())
+        sent = parse_consistency(request.content.decode())
         checkpoint = Checkpoint.parse(sent.checkpoint.text)
         before = self.held.get(checkpoint.origin)
-        if sent.old != (0 if before is None else before.size):
+        if sent.number != (0 if before is None else before.size):
             content = f"{0 if before is None else before.size}\n".encode()
             return httpx2.Response(
                 409, content=content, headers={"content-type": "text/x.tlog.size"}
