@@ -21,6 +21,16 @@ class OssFirstParty(Envelope, frozen=True, kw_only=True):
     registry: str
 
 
+class Cured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a release was exempt from the cooldown: all releases that are old enough are affected.
+
+    `affected` is the newest of them, `advisory_id` the advisory on it.
+    """
+
+    affected: str
+    advisory_id: str
+
+
 class InstallAllowed(Envelope, frozen=True, kw_only=True):
     """An install was allowed: no rule spoke against it."""
 
@@ -29,6 +39,7 @@ class InstallAllowed(Envelope, frozen=True, kw_only=True):
     icon = "check"
     decision = Decision.ALLOWED
     ingestible = True
+    cured: Cured | msgspec.UnsetType = msgspec.UNSET
 
 
 class BlocklistHit(Envelope, frozen=True, kw_only=True):

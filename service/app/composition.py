@@ -60,8 +60,8 @@ from service.packages.proxy.artifacts import Artifacts
 from service.packages.proxy.install_log import InstallLog
 from service.packages.proxy.page_cache import PageCache
 from service.packages.proxy.registries import (
+    ListedReleases,
     PackageCaches,
-    PublicationDates,
     open_caches,
     open_registries,
     registry_parts,
@@ -167,7 +167,7 @@ class Services(_Trust, _SegmentJobs, _Installs):
             self.sql_runner,
             readers=(read_advisory, read_package, read_rule),
         )
-        policy = PolicyServices(*shared, self.lake, self.policies, self.release_dates, self.worker)
+        policy = PolicyServices(*shared, self.lake, self.policies, self.listings, self.worker)
         bindings = self.binding_services()
         return (
             BaseServices(*shared),
@@ -202,9 +202,9 @@ class Services(_Trust, _SegmentJobs, _Installs):
         return SystemServices(self.store, self.lake, scrapes, token, self.proxy.circuits)
 
     @property
-    def release_dates(self) -> PublicationDates:
-        """When releases were published, as far as the proxy knows."""
-        return PublicationDates(self.proxy.registries)
+    def listings(self) -> ListedReleases:
+        """What registries list, as far as the proxy knows."""
+        return ListedReleases(self.proxy.registries)
 
     def binding_services(self) -> BindingServices:
         """The group for bindings and explanations."""

@@ -38,6 +38,7 @@ class Release:
 
     `name` is canonical, `version` as the registry spells it. `published_at` is None if the registry
     does not say. `digests` are `sha256:<hex>`, `sha512:<hex>` or `sha1:<hex>`, in lower case.
+    `is_withdrawn` is set for what the registry lists, and clients choose only if it is pinned.
     """
 
     ecosystem: Ecosystem
@@ -45,6 +46,7 @@ class Release:
     version: str
     published_at: datetime | None = None
     digests: frozenset[str] = frozenset()
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +117,8 @@ class EcosystemFacts(Generic[_Value]):
     codec: Callable[[Origins], Codec[_Value]]
     """How its registry's documents are requested, parsed and stored."""
 
-    dates: Callable[[_Value], Iterable[tuple[str, datetime]]]
-    """The versions in a document with the dates of their files, as far as these are known."""
+    releases: Callable[[_Value], Iterable[Release]]
+    """What a document lists, file by file."""
 
     address: Callable[[ProxyAddress], str]
     """Where its clients find its registry in the proxy."""

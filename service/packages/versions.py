@@ -12,6 +12,7 @@ from analytics.model.ecosystems import Ecosystem
 from service.packages.ecosystem import ComparableVersion, InvalidRange, InvalidVersion
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.intervals import AFTER, BEFORE, Cut, Interval, contains
+from service.packages.npm.versions import is_stable
 from service.packages.pypi.versions import after_local_builds, pypi_key
 
 VERSION_MAX: Final = 256
@@ -46,6 +47,11 @@ def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
 def sort_key(version: ComparableVersion) -> tuple[Any, ...]:
     """The place of `version` among those of its ecosystem, see `service.packages.intervals`."""
     return version if isinstance(version, tuple) else pypi_key(version)
+
+
+def is_prerelease(version: ComparableVersion) -> bool:
+    """True for a version that ranges leave out, unless there is no other."""
+    return not is_stable(version) if isinstance(version, tuple) else version.is_prerelease
 
 
 def before(version: ComparableVersion) -> Cut:

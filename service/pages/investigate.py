@@ -125,9 +125,7 @@ async def _policy_on(
         canonical = canonical_name(Ecosystem(ecosystem), name)
     except InvalidPackageName:
         return view
-    on_package = await group_of(PolicyServices).policies.of(
-        call.org, Ecosystem(ecosystem), canonical
-    )
+    on_package = await group_of(PolicyServices).judged(call.org, Ecosystem(ecosystem), canonical)
     for group in groups:
         if group.values["ecosystem"] == ecosystem:
             release = Release(Ecosystem(ecosystem), canonical, group.values["version"] or "")

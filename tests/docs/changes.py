@@ -238,7 +238,7 @@ async def versions(services, slug, name):
         )
 """,
                 "            deny.fingerprint,\n": "            example.fingerprint,\n",
-                "registry, deny, advisories, allow, min_age, version": ", example",
+                "            min_age,\n            version,\n": "            example,\n",
                 "    min_age: timedelta | None\n    version: str\n": "    example: Rules\n",
                 "            self._denied(version)\n": "            or self._exampled(version)\n",
                 "        if not (self.deny": " or self.example",

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from analytics.model.envelopes import Admission, InstallWouldBlock, OssFirstParty
+from analytics.model.envelopes import Admission, Cured, InstallWouldBlock, OssFirstParty
+from service.packages.policy.evaluation import reason_of_cure
 from service.packages.refusals import NOT_ADMITTED, NOT_AS_POLICY_SAYS
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -112,6 +113,8 @@ def _reason(row: Mapping[str, Any], admission: Admission) -> str:
         return f"first-party: from {row['payload']['registry']} alone"
     if admission.rule_id:
         return f"rule {admission.rule_id} lifts the cooldown"
+    if cured := row["payload"].get("cured"):
+        return reason_of_cure(msgspec.convert(cured, Cured))
     return "no rule is against it"
 
 

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
@@ -10,6 +10,8 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.proxy.documents import decode_versioned, encode_versioned
 from service.packages.proxy.file_keys import KnownFile
 
@@ -41,6 +43,10 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     install: bytes
     extra: bytes
 
+    def release(self, package: str) -> Release:
+        """What policy decides on. Deprecated versions are installed like others."""
+        return Release(Ecosystem.NPM, package, self.version, self.published_at, self.digests)
+
 
 class NpmPackage(msgspec.Struct, frozen=True, array_like=True):
     """What one upstream says about one package.
@@ -59,6 +65,11 @@ class NpmPackage(msgspec.Struct, frozen=True, array_like=True):
     extra: bytes
     dropped: Mapping[str, int] = {}
     is_unpublished: bool = False
+
+
+def releases_of(package: NpmPackage) -> Iterator[Release]:
+    """What policy decides on, version by version."""
+    return (version.release(package.name) for version in package.versions.values())
 
 
 def file_name(name: str, version: str) -> str:

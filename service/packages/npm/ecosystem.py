@@ -1,8 +1,6 @@
 """npm: its names, versions, documents and clients."""
 
 import re
-from collections.abc import Iterator
-from datetime import datetime
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -16,6 +14,7 @@ from service.packages.npm.document import (
     encode_package,
     is_empty_package,
     release_package,
+    releases_of,
 )
 from service.packages.npm.packument import parse_package
 from service.packages.npm.versions import npm_spellings, parse_npm_range, parse_npm_version
@@ -71,11 +70,6 @@ def _codec(origins: Origins) -> Codec[NpmPackage]:
     )
 
 
-def _dates(package: NpmPackage) -> Iterator[tuple[str, datetime]]:
-    versions = package.versions.values()
-    return ((listed.version, listed.published_at) for listed in versions if listed.published_at)
-
-
 NPM: Final = EcosystemFacts(
     ecosystem=Ecosystem.NPM,
     label="npm",
@@ -98,7 +92,7 @@ NPM: Final = EcosystemFacts(
         file=_file,
     ),
     codec=_codec,
-    dates=_dates,
+    releases=releases_of,
     address=registry_url,
     clients=(NPM_CLIENT, PNPM, YARN_1, YARN, BUN),
 )

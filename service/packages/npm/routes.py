@@ -10,7 +10,6 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.ecosystems import Ecosystem
 from service.core.errors import NotFound
-from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.npm.audit_queries import QUERIES, is_short, public_query
 from service.packages.npm.document import (
@@ -18,6 +17,7 @@ from service.packages.npm.document import (
     PackageVersion,
     file_name,
     find_file,
+    releases_of,
     with_known,
     without_folder,
 )
@@ -155,7 +155,7 @@ async def _file(
         raise PACKAGE_FILE_MISSING
     offered = OfferedFile(
         located.artifact(file_name(policy.name, listed.version)),
-        _release(policy, listed),
+        listed.release(policy.name),
         _key(listed),
         registry.identity,
         None,
@@ -215,15 +215,12 @@ def _marks(document: NpmPackage, policy: PackagePolicy, now: datetime) -> dict[s
     and pnpm 10, yarn 1 and bun print the reason nowhere else.
     """
     marks = {}
+    policy = policy.among(releases_of(document), now)
     for listed in document.versions.values():
-        decision = policy.decide(_release(policy, listed), now)
+        decision = policy.decide(listed.release(document.name), now)
         if decision.is_refused:
             marks[listed.version] = decision.reason
     return marks
-
-
-def _release(policy: PackagePolicy, listed: PackageVersion) -> Release:
-    return Release(Ecosystem.NPM, policy.name, listed.version, listed.published_at, listed.digests)
 
 
 def _key(listed: PackageVersion) -> FileKey:

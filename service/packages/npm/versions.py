@@ -84,9 +84,9 @@ def find_strict_version(text: str) -> NpmVersion | None:
         return None
 
 
-def is_stable(version: NpmVersion) -> bool:
+def is_stable(version: tuple[Any, ...]) -> bool:
     """True for a version that is no prerelease."""
-    return version[3] == _RELEASE
+    return bool(version[3] == _RELEASE)
 
 
 def _prerelease(identifiers: str | None) -> tuple[Any, ...]:

@@ -99,6 +99,11 @@ class CooldownEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
 
     min_age_days: Annotated[int, Meta(ge=1, le=MIN_AGE_DAYS_MAX)]
     exempt: list[PackageEntry] = []
+    cure: Annotated[
+        # Left out unless it is set: nodes of earlier versions refuse documents with it.
+        bool | msgspec.UnsetType,
+        Meta(description="Allow the lowest fixed release if all that are old enough are affected"),
+    ] = msgspec.UNSET
 
 
 class PolicyDocument(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -208,6 +213,7 @@ def to_document(policy: InstallPolicy) -> PolicyDocument:
                 PackageEntry(ecosystem=entry.ecosystem, package=entry.pattern.text)
                 for entry in cooldown.exempt
             ],
+            cure=cooldown.cure or msgspec.UNSET,
         ),
     )
 
@@ -323,7 +329,7 @@ def _cooldown(entry: CooldownEntry) -> Cooldown:
         _packages(f"cooldown.exempt[{number}]", each.ecosystem, each.package)
         for number, each in enumerate(entry.exempt)
     )
-    return Cooldown(entry.min_age_days, exempt)
+    return Cooldown(entry.min_age_days, exempt, cure=entry.cure is True)
 
 
 def _packages(field: str, ecosystem: Ecosystem, text: str) -> PackagePattern:

@@ -1,14 +1,21 @@
-"""Deciding on a release: first-party, deny, OSV, allow, cooldown, in this order."""
+"""Deciding on a release: first-party, deny, OSV, allow, the cure, cooldown, in this order."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from typing import Final, TypeVar
+from operator import itemgetter
+from typing import Final, NamedTuple, Self, TypeVar
 
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
+from analytics.model.envelopes import (
+    BlocklistHit,
+    CooldownActive,
+    Cured,
+    InstallAllowed,
+    OssFirstParty,
+)
 from analytics.model.events import Event
 from analytics.model.instants import format_ms
 from service.packages.ecosystem import ComparableVersion, InvalidVersion, Release
@@ -27,7 +34,7 @@ from service.packages.policy.model import (
     PolicyMode,
     ReleaseRule,
 )
-from service.packages.versions import parse_version, sort_key
+from service.packages.versions import is_prerelease, parse_version, sort_key
 
 _SETS_KEPT: Final = 64
 """Different sets of a policy's rules that are kept merged: rules with globs are on many packages.
@@ -43,6 +50,11 @@ _ALLOWED: Final = PolicyDecision(
     rule_id=None,
     reason="no rule is against it",
 )
+
+
+def reason_of_cure(why: Cured) -> str:
+    """Why a release is exempt from the cooldown, for people."""
+    return f"the cure: no older release is without advisory, {why.affected} has {why.advisory_id}"
 
 
 class Rules:
@@ -94,13 +106,21 @@ class Rules:
         return next((rule for rule in self._rules if not rule.texts), None)
 
 
+class Cure(NamedTuple):
+    """The version that need not wait, and why."""
+
+    version: ComparableVersion
+    why: Cured
+
+
 @dataclass(frozen=True, slots=True)
 class PackagePolicy:
     """What the policy of an organisation and the advisories say about one package.
 
     `registry` is set for a first-party package, which must never be requested from a public one.
     `min_age` is None without a cooldown. `version` changes whenever any decision could change
-    other than by time. `in_force` is of which revision and generation it is.
+    other than by time. `in_force` is of which revision and generation it is. If it `has_cure`,
+    `cure` is found by `among`.
     """
 
     ecosystem: Ecosystem
@@ -113,6 +133,17 @@ class PackagePolicy:
     min_age: timedelta | None
     version: str
     in_force: InForce = NOTHING_IN_FORCE
+    has_cure: bool = False
+    cure: Cure | None = None
+
+    @property
+    def is_relative(self) -> bool:
+        """True if a decision may depend on the other releases that the registry lists."""
+        return self.has_cure and self.min_age is not None and bool(self.advisories)
+
+    def among(self, releases: Iterable[Release], now: datetime) -> Self:
+        """The policy as of `now`, on releases among these, which are all that are listed."""
+        return replace(self, cure=self._find_cure(releases, now)) if self.is_relative else self
 
     def decide(self, release: Release, now: datetime) -> PolicyDecision:
         """The decision on one release of this package, without I/O."""
@@ -141,6 +172,34 @@ class PackagePolicy:
             return None if first is None else first + self.min_age
         except OverflowError:  # a date that a registry made up
             return None
+
+    def _find_cure(self, releases: Iterable[Release], now: datetime) -> Cure | None:
+        """The lowest version above all that are old enough, if advisories affect all of those.
+
+        Releases that are withdrawn or cannot be compared do not count, prereleases only if there
+        is nothing else.
+        """
+        known = [
+            (sort_key(version), version, each)
+            for each in releases
+            if not each.is_withdrawn and (version := self._version_of(each)) is not None
+        ]
+        old = [entry for entry in known if self._is_old_enough(entry[2], now)]
+        if any(not is_prerelease(version) for _, version, _ in old):
+            known = [entry for entry in known if not is_prerelease(entry[1])]
+            old = [entry for entry in old if not is_prerelease(entry[1])]
+        if not old or not all(self._advisory_on(each, version) for _, version, each in old):
+            return None
+        newest, version, affected = max(old, key=itemgetter(0))
+        why = Cured(
+            affected=affected.version, advisory_id=str(self._advisory_on(affected, version))
+        )
+        fixed = [
+            (key, version)
+            for key, version, each in known
+            if key > newest and not (self._denied(version) or self._advised(each, version))
+        ]
+        return Cure(min(fixed, key=itemgetter(0))[1], why) if fixed else None
 
     def _version_of(self, release: Release) -> ComparableVersion | None:
         """The release's version if any rule asks for it; None if it cannot be read."""
@@ -175,34 +234,40 @@ class PackagePolicy:
     def _advised(
         self, release: Release, version: ComparableVersion | None
     ) -> PolicyDecision | None:
-        advisory_id = self.advisories.first(release.version, version, release.digests)
+        advisory_id = self._advisory_on(release, version)
         if advisory_id is None:
             return None
         return self._blocked(
             BlocklistHit(rule_id=advisory_id, source="osv"), advisory_id, f"{ADVISED}{advisory_id}"
         )
 
+    def _advisory_on(self, release: Release, version: ComparableVersion | None) -> str | None:
+        return self.advisories.first(release.version, version, release.digests)
+
+    def _is_old_enough(self, release: Release, now: datetime) -> bool:
+        # An unknown date counts as too young, like one in the future: either would evade the
+        # cooldown otherwise.
+        published_at, min_age = release.published_at, self.min_age
+        return min_age is None or bool(published_at and now - published_at >= min_age)
+
     def _cooling(
         self, release: Release, version: ComparableVersion | None, now: datetime
     ) -> PolicyDecision | None:
         """Blocked as too young, allowed by an exception from that, or None."""
-        published_at = release.published_at
-        # An unknown date counts as too young, like one in the future: either would evade the
-        # cooldown otherwise.
-        if self.min_age is None or (published_at and now - published_at >= self.min_age):
+        if self._is_old_enough(release, now):
             return None
         # Unlike a deny rule: a version that cannot be read cannot be shown to lie inside a range.
         rule = self.allow.first_without_range() if version is None else self.allow.first(version)
         if rule is not None:
-            return PolicyDecision(
-                InstallAllowed.event,
-                InstallAllowed(),
-                is_blocked=False,
-                is_enforced=True,
-                rule_id=rule.rule_id,
-                reason=f"rule {rule.rule_id} lifts the cooldown",
-            )
-        days = self.min_age.days
+            reason = f"rule {rule.rule_id} lifts the cooldown"
+            return replace(_ALLOWED, rule_id=rule.rule_id, reason=reason)
+        if self.cure is not None and version == self.cure.version:
+            why = self.cure.why
+            return replace(_ALLOWED, envelope=InstallAllowed(cured=why), reason=reason_of_cure(why))
+        return self._too_new(release.published_at, now)
+
+    def _too_new(self, published_at: datetime | None, now: datetime) -> PolicyDecision:
+        days = (self.min_age or timedelta()).days
         # The envelope requires an instant: a release without one counts as published now.
         at = format_ms(published_at or now)
         when = f"published {at}" if published_at else "its publication is not known"
@@ -267,6 +332,7 @@ class CompiledPolicy:
         deny = self._deny_rules(*self._deny[ecosystem].matches(name))
         allow = self._allow_rules(*self._allow[ecosystem].matches(name))
         mode, min_age = self._policy.mode, self._min_age(ecosystem, name)
+        has_cure = self._policy.cooldown is not None and self._policy.cooldown.cure
         said = (
             str(mode),
             registry,
@@ -274,10 +340,20 @@ class CompiledPolicy:
             allow.fingerprint,
             min_age,
             advisories.fingerprint,
+            has_cure,
         )
         version = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
         return PackagePolicy(
-            ecosystem, name, mode, registry, deny, advisories, allow, min_age, version
+            ecosystem,
+            name,
+            mode,
+            registry,
+            deny,
+            advisories,
+            allow,
+            min_age,
+            version,
+            has_cure=has_cure,
         )
 
     def _min_age(self, ecosystem: Ecosystem, name: str) -> timedelta | None:

@@ -90,11 +90,15 @@ class Cooldown:
 
     min_age_days: int
     exempt: tuple[PackagePattern, ...]
+    cure: bool = False
+    """If all releases that are old enough are affected by advisories, the lowest fixed one is
+    allowed."""
 
     @property
     def lines(self) -> list[str]:
         """The cooldown in the difference of two policies."""
-        return [f"{self.min_age_days} days", *(f"not for {each.spec}" for each in self.exempt)]
+        exempt = [f"not for {each.spec}" for each in self.exempt]
+        return [f"{self.min_age_days} days", *exempt, *(["not for the cure"] if self.cure else [])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from service.audit.lake import Lake
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import open_log
 from service.audit.worker_process import WorkerProcess
+from service.core.threads import in_thread
 from service.packages.ecosystem import Release
 from service.packages.policy.check import CheckResult, PackageSpec, check_release, parse_release
 from service.packages.policy.document import (
@@ -21,12 +22,13 @@ from service.packages.policy.document import (
     parse_policy,
     to_document,
 )
+from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyMode
 from service.packages.policy.policy_cache import PolicyCache
-from service.packages.policy.preview import TOP, Preview, ReleaseDates, preview_policy
+from service.packages.policy.preview import TOP, Preview, ReleaseListings, preview_policy
 from service.packages.policy.repository import find_revision, set_policy
 from service.packages.refusals import REVISION_MISSING, REVISION_NOT_FOUND, PolicyMoved
-from service.store.tables import PolicyRevision
+from service.store.tables import Organisation, PolicyRevision
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
@@ -51,8 +53,14 @@ class PolicyServices(BaseServices):
 
     lake: Lake
     policies: PolicyCache
-    dates: ReleaseDates
+    listings: ReleaseListings
     worker: WorkerProcess
+
+    async def judged(self, org: Organisation, ecosystem: Ecosystem, name: str) -> PackagePolicy:
+        """The policy on a package (canonical) now, among what its last document lists."""
+        policy = await self.policies.of(org, ecosystem, name)
+        listed = await self.listings.of(ecosystem, name) if policy.is_relative else ()
+        return await in_thread(lambda: policy.among(listed, self.clock())) if listed else policy
 
 
 resource = Resource("policy", "/policy", Tag.POLICY, PolicyServices)
@@ -232,7 +240,7 @@ async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> Pol
 )
 async def check(call: Call[PolicyServices], release: Release) -> PolicyCheck:
     """Whether a release would be allowed now, and why. Nothing is recorded."""
-    policy = await call.services.policies.of(call.org, release.ecosystem, release.name)
+    policy = await call.services.judged(call.org, release.ecosystem, release.name)
     verdict = check_release(policy, release, call.services.clock())
     return check_form(call.org.slug, verdict, policy.mode)
 
@@ -251,7 +259,7 @@ async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PolicyPr
     services, now = call.services, call.services.clock()
     log = await open_log(services.store, services.lake, call.org, now)
     previewed = await preview_policy(
-        log, policy, services.dates, services.worker, now, PREVIEW_MAX_S
+        log, policy, services.listings, services.worker, now, PREVIEW_MAX_S
     )
     return preview_form(call.org.slug, previewed)
 

@@ -5,7 +5,7 @@ The blocklist is not considered: it is in force with or without the policy.
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -60,13 +60,11 @@ _LONG_AFTER: Final = datetime.fromisoformat("2970-01-01T00:00:00+00:00")
 _Key = tuple[str | None, ...]
 
 
-class ReleaseDates(Protocol):
-    """Tells when releases were published."""
+class ReleaseListings(Protocol):
+    """What registries list, as far as it is known."""
 
-    async def of(
-        self, ecosystem: Ecosystem, name: str, versions: Collection[ComparableVersion]
-    ) -> Mapping[ComparableVersion, datetime]:
-        """The dates of those of `versions` that are known; `name` is canonical."""
+    async def of(self, ecosystem: Ecosystem, name: str) -> Sequence[Release]:
+        """All files of the package `name` (canonical); none if it is not known."""
 
 
 @dataclass(slots=True)
@@ -108,7 +106,7 @@ class Preview:
 async def preview_policy(
     log: TenantLog,
     policy: InstallPolicy,
-    dates: ReleaseDates,
+    listings: ReleaseListings,
     worker: WorkerProcess,
     now: datetime,
     time_max_s: float,
@@ -117,7 +115,7 @@ async def preview_policy(
     previewing = _Previewing(Preview(now - WINDOW), log, now, time_max_s)
     await previewing.judge(worker, policy)
     ends_at = time.monotonic() + DATING_MAX_S
-    await previewing.date(dates, ends_at)
+    await previewing.date(listings, ends_at)
     await previewing.count_jobs()
     await previewing.count_early()
     return previewing.preview
@@ -211,7 +209,7 @@ class _Previewing:
             else:
                 self.cooling.append(_Cooling(judgement.release, version, group, judgement.min_age))
 
-    async def date(self, dates: ReleaseDates, ends_at: float) -> None:
+    async def date(self, listings: ReleaseListings, ends_at: float) -> None:
         """Count the installs of releases that were too young, as far as their dates are known.
 
         Those that were too young for a part of the window are `straddling`.
@@ -222,7 +220,7 @@ class _Previewing:
         for package, entries in by_package.items():
             known: Mapping[ComparableVersion, datetime] = {}
             if time.monotonic() < ends_at:
-                known = await dates.of(*package, {entry.version for entry in entries})
+                known = _dates(await listings.of(*package))
             for entry in entries:
                 group, published_at = entry.group, known.get(entry.version)
                 until = None if published_at is None else _later(published_at, entry.min_age)
@@ -341,6 +339,16 @@ def _version(release: Release) -> ComparableVersion | None:
         return parse_version(release.ecosystem, release.version)
     except InvalidVersion:
         return None
+
+
+def _dates(listed: Sequence[Release]) -> dict[ComparableVersion, datetime]:
+    """When each version was published: it is as old as its first file."""
+    dates: dict[ComparableVersion, datetime] = {}
+    for release in listed:
+        version, at = _version(release), release.published_at
+        if version is not None and at is not None:
+            dates[version] = min(at, dates.get(version, at))
+    return dates
 
 
 def _later(at: datetime, age: timedelta) -> datetime:

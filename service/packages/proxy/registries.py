@@ -1,8 +1,8 @@
 """The package registries behind the proxy, each with its documents and files."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
@@ -17,7 +17,7 @@ from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.origins import Registry, WebOrigin
 from service.core.settings import Settings
-from service.packages.ecosystem import ComparableVersion, EcosystemFacts, InvalidVersion
+from service.packages.ecosystem import EcosystemFacts, Release
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
 from service.packages.proxy.disk_cache import FREE_BYTES_MIN
@@ -27,7 +27,6 @@ from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.origins import Origins
 from service.packages.proxy.registries_file import FirstPartyRegistry
 from service.packages.proxy.upstream import AdmittedFile, Upstream
-from service.packages.versions import parse_version
 
 _KEY_CHARS: Final = 23
 
@@ -239,35 +238,18 @@ def _registry(
     return PackageRegistry(upstream, documents, keys, artifacts_url, orgs)
 
 
-class PublicationDates:
-    """When releases of public registries were published, as far as fetched documents tell.
-
-    No registry is asked.
-    """
+class ListedReleases:
+    """What public registries list, as far as fetched documents tell. No registry is asked."""
 
     def __init__(self, registries: Mapping[Ecosystem, Registries[Any]]) -> None:
         self._registries = registries
 
-    async def of(
-        self, ecosystem: Ecosystem, name: str, versions: Collection[ComparableVersion]
-    ) -> dict[ComparableVersion, datetime]:
-        """The dates of those of `versions` that are known; `name` is canonical.
-
-        A release is as old as its first file.
-        """
+    async def of(self, ecosystem: Ecosystem, name: str) -> Sequence[Release]:
+        """All files of the package `name` (canonical); none if its document was not fetched."""
         registry = self._registries[ecosystem].public
         document = None if registry is None else await registry.documents.copy(name)
         if registry is None or document is None:
-            return {}
+            return ()
         # A list: the document may be emptied once it is read.
-        dates = ECOSYSTEMS[ecosystem].dates
-        listed = await registry.documents.read(document, lambda value: list(dates(value)))
-        found: dict[ComparableVersion, datetime] = {}
-        for text, at in listed:
-            try:
-                version = parse_version(ecosystem, text)
-            except InvalidVersion:
-                continue
-            if version in versions:
-                found[version] = min(at, found.get(version, at))
-        return found
+        releases = ECOSYSTEMS[ecosystem].releases
+        return await registry.documents.read(document, lambda value: list(releases(value)))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from quart import Request, Response, request
@@ -173,13 +175,25 @@ class ProxyServices:
         """The package, with the policy as of now, and what `find` finds in its document."""
         while True:
             located = await self.locate(facts, org, name)
-            entry = await located.read(find)
-            if not located.registry.documents.is_heavy(located.document):
-                return located, entry
-            # Read again: rules may have changed while a thread read the document.
-            policy = await self.policies.of(org, facts.ecosystem, located.policy.name)
-            if policy.registry == located.policy.registry:
-                return replace(located, policy=policy), entry
+            policy = located.policy
+            read = located.judge if policy.is_relative else located.read
+            found = partial(_found, facts=facts, find=find, policy=policy, now=self.clock())
+            entry, among = await read(found)
+            if policy.is_relative or located.registry.documents.is_heavy(located.document):
+                # Read again: rules may have changed while a thread read the document.
+                policy = await self.policies.of(org, facts.ecosystem, policy.name)
+            if policy.version == among.version:
+                return replace(located, policy=replace(among, in_force=policy.in_force)), entry
+
+
+def _found(
+    document: _Value,
+    facts: EcosystemFacts[_Value],
+    find: Callable[[_Value], _Entry],
+    policy: PackagePolicy,
+    now: datetime,
+) -> tuple[_Entry, PackagePolicy]:
+    return find(document), policy.among(facts.releases(document), now)
 
 
 def _registry(

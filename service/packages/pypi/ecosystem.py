@@ -1,8 +1,6 @@
 """PyPI: its names, versions, documents and clients."""
 
 import re
-from collections.abc import Iterator
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -21,6 +19,7 @@ from service.packages.pypi.project import (
     encode_project,
     is_empty_project,
     release_project,
+    releases_of,
 )
 from service.packages.pypi.versions import parse_pypi_range, parse_pypi_version, pypi_spellings
 
@@ -78,10 +77,6 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
     )
 
 
-def _dates(project: PypiProject) -> Iterator[tuple[str, datetime]]:
-    return ((file.version, file.published_at) for file in project.files if file.published_at)
-
-
 PYPI: Final = EcosystemFacts(
     ecosystem=Ecosystem.PYPI,
     label="PyPI",
@@ -108,7 +103,7 @@ PYPI: Final = EcosystemFacts(
         aliases=("pip",),
     ),
     codec=_codec,
-    dates=_dates,
+    releases=releases_of,
     address=index_url,
     clients=(PIP, UV, POETRY, PDM),
 )

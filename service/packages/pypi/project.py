@@ -1,6 +1,6 @@
 """A project of a Python index, in the compact form that is cached and that decisions use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
@@ -8,6 +8,8 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.proxy.documents import decode_versioned, encode_versioned
 from service.packages.proxy.file_keys import KnownFile
 from service.packages.pypi.filenames import DistributionKind
@@ -42,6 +44,13 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     metadata_hashes: dict[str, str] | None = None
     provenance: str | None = None
 
+    def release(self, project: str) -> Release:
+        """What policy decides on."""
+        is_withdrawn = self.yanked is not False
+        return Release(
+            Ecosystem.PYPI, project, self.version, self.published_at, self.digests, is_withdrawn
+        )
+
     @property
     def digests(self) -> frozenset[str]:
         """The digests as `algorithm:hex`."""
@@ -65,6 +74,11 @@ class PypiProject(msgspec.Struct, frozen=True, array_like=True):
     status: str | None = None
     status_reason: str | None = None
     dropped: Mapping[str, int] = {}
+
+
+def releases_of(project: PypiProject) -> Iterator[Release]:
+    """What policy decides on, file by file."""
+    return (file.release(project.name) for file in project.files)
 
 
 def find_named(project: PypiProject, path: str) -> ProjectFile | None:

@@ -9,7 +9,6 @@ from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import Release
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.disk_cache import OpenedFile
 from service.packages.proxy.file_answer import file_answer
@@ -28,6 +27,7 @@ from service.packages.pypi.project import (
     as_served_before,
     find_file,
     find_named,
+    releases_of,
     with_known,
 )
 from service.packages.pypi.render import PageFormat, negotiate, render_html, render_json
@@ -92,7 +92,7 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
         return await _metadata(services, org, registry, policy, listed)
     offered = OfferedFile(
         located.artifact(listed.filename),
-        _release(policy, listed),
+        listed.release(policy.name),
         _key(listed),
         registry.identity,
         listed.size,
@@ -161,17 +161,14 @@ def _marks(project: PypiProject, policy: PackagePolicy, now: datetime) -> dict[s
     """
     marks = {}
     is_any_left = False
+    policy = policy.among(releases_of(project), now)
     for listed in project.files:
-        decision = policy.decide(_release(policy, listed), now)
+        decision = policy.decide(listed.release(project.name), now)
         if decision.is_refused:
             marks[listed.filename] = decision.reason
         elif listed.yanked is False:
             is_any_left = True
     return marks if is_any_left else {}
-
-
-def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:
-    return Release(Ecosystem.PYPI, policy.name, listed.version, listed.published_at, listed.digests)
 
 
 def _key(listed: ProjectFile) -> FileKey:

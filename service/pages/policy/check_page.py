@@ -81,7 +81,7 @@ async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
         )
     except Invalid as fault:
         return view | {"faults": {fault.field or "package": fault.text}, "status": fault.status}
-    policy = await group_of(PolicyServices).policies.of(call.org, release.ecosystem, release.name)
+    policy = await group_of(PolicyServices).judged(call.org, release.ecosystem, release.name)
     verdict = check_release(policy, release, call.services.clock())
     return view | {"answer": _answer(verdict, policy, await _place(call, verdict))}
 

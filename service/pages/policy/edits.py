@@ -31,7 +31,7 @@ _ENTRIES: Final = entry_models()
 _ENTRY: Final = re.compile(rf"(?P<part>{'|'.join(_ENTRIES)})\[(?P<number>\d+)\]")
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     MODE: ("mode",),
-    COOLDOWN: ("min_age_days", "exempt"),
+    COOLDOWN: ("min_age_days", "exempt", "cure"),
     **{f"{_ADD}{part}": entry.__struct_fields__ for part, entry in _ENTRIES.items()},
     REMOVE: ("part", "entry"),
     DOCUMENT: ("document",),
@@ -100,12 +100,14 @@ def _with_cooldown(fields: Mapping[str, str], document: PolicyJson) -> InstallPo
     exempt, unread = _exempt(fields["exempt"])
     if unread:
         faults["exempt"] = unread
-    elif exempt and not days_text:
+    elif (exempt or fields.get("cure")) and not days_text:
         faults["min_age_days"] = ["is empty, so there is no cooldown for packages to be exempt of"]
     if faults:
         raise EditRefused(faults)
-    cooldown = {"min_age_days": days, "exempt": exempt} if days_text else None
-    return _parsed({**document, "cooldown": cooldown}, "exempt")
+    cooldown: PolicyJson = {"min_age_days": days, "exempt": exempt}
+    cooldown |= {"cure": True} if fields.get("cure") else {}
+    document |= {"cooldown": cooldown if days_text else None}
+    return _parsed(document, "exempt")
 
 
 def _exempt(text: str) -> tuple[list[dict[str, str]], list[str]]:

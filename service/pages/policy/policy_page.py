@@ -288,7 +288,7 @@ async def _effect(
     """What the policy would have done, and the most frequent packages, rules and jobs."""
     policies, now = group_of(PolicyServices), call.services.clock()
     preview = await or_unavailable(
-        preview_policy(log, policy, policies.dates, policies.worker, now, PREVIEW_MAX_S)
+        preview_policy(log, policy, policies.listings, policies.worker, now, PREVIEW_MAX_S)
     )
     if isinstance(preview, SummaryUnavailable):
         return preview

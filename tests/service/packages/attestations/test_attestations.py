@@ -134,6 +134,20 @@ async def test_it_says_which_rule_lifted_the_cooldown(attested: Attested):
     assert predicate["policyEvaluations"][0]["description"] == "rule urgent lifts the cooldown"
 
 
+async def test_it_says_that_the_release_was_the_cure(attested: Attested):
+    proxied = attested.proxied
+    proxied.publishes_npm("left-pad", "1.2.0", "1.3.0", at={"1.3.0": proxied.clock.now})
+    await import_blocklist(attested, osv_record("MAL-1", "left-pad", versions=["1.2.0"], ranges=[]))
+    await proxied.policy(cooldown={"min_age_days": 7, "cure": True})
+    assert (await proxied.get(LEFT_PAD)).status_code == 200
+    (row,) = await proxied.rows()
+
+    predicate = (await attested.verified(await attested.envelope(row["id"])))["predicate"]
+
+    described = predicate["policyEvaluations"][0]["description"]
+    assert described == "the cure: no older release is without advisory, 1.2.0 has MAL-1"
+
+
 async def test_the_blocklist_was_not_asked_about_a_first_party_package(attested: Attested):
     row = await attested.install()
     own = {"event": "oss_first_party", "payload": {"registry": "internal", **row["payload"]}}

@@ -43,7 +43,7 @@ async def previewed(
     services, now = services or proxied.world.services, proxied.clock.now
     log = await open_log(services.store, services.lake, proxied.world.acme, now)
     policy = parse_policy(document)
-    return await preview_policy(log, policy, services.release_dates, services.worker, now, 10.0)
+    return await preview_policy(log, policy, services.listings, services.worker, now, 10.0)
 
 
 async def test_installs_of_young_releases_are_counted(proxied: Proxied) -> None:

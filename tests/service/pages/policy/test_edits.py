@@ -115,6 +115,9 @@ def test_mode_and_cooldown():
         ],
     }
     assert made("cooldown", min_age_days="", exempt="").cooldown is None
+    cooldown = made("cooldown", min_age_days="7", exempt="", cure="true").cooldown
+    assert cooldown is not None
+    assert cooldown.cure
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "1.5", "3651", "seven", "١٤", "9" * 99])
@@ -128,6 +131,7 @@ def test_days_are_a_whole_number(days):
 def test_exempt_packages_need_a_cooldown():
     """Otherwise they would be dropped silently."""
     assert set(faults("cooldown", min_age_days="", exempt="npm:x")) == {"min_age_days"}
+    assert set(faults("cooldown", min_age_days="", exempt="", cure="true")) == {"min_age_days"}
 
 
 @pytest.mark.parametrize("policy", [NO_POLICY, EXAMPLE])
