@@ -7,9 +7,11 @@ for those that are pruned, whose places and hashes are kept while rows of the gr
 
 import struct
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from enum import IntEnum
 from typing import Final
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 from analytics.evidence.canonical import leaf_hashes
 from analytics.evidence.merkle import GROUP, HASH_BYTES, split
 from analytics.model.errors import StoreFault
+from analytics.model.schema import audit_id
 from analytics.storage.journal_batches import decode_batch
 from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_store import SegmentStore
@@ -27,6 +30,10 @@ _HASH: Final = pa.binary(HASH_BYTES)
 _LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
 _CHECKSUM: Final = struct.Struct("<I")
 _SCHEMA: Final = pa.schema([("seq", pa.int64()), ("hash", _HASH)])
+
+
+Leaf = tuple[int, bytes]
+"""The seq and the hash of a row."""
 
 
 class LeavesDiffer(StoreFault):
@@ -111,6 +118,10 @@ class Leaves:
         start = column.offset * HASH_BYTES if len(column) else 0
         return bytes(memoryview(content)[start : start + len(column) * HASH_BYTES])
 
+    def each(self) -> list[Leaf]:
+        """One by one."""
+        return list(zip(self.seqs, split(self.hashes), strict=True))
+
 
 def leaves_between(
     store: SegmentStore,
@@ -118,15 +129,13 @@ def leaves_between(
     first: int,
     end: int,
     day_keys: Mapping[date, bytes],
-    days: frozenset[date] | None = None,
 ) -> Leaves:
-    """The leaves of those rows, or only of those of `days`. Raises StoreFault.
+    """The leaves of those rows. Raises StoreFault.
 
     A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
     """
     parts = rows_between(store, snapshot, first, end)
-    wanted = ((day, rows) for day, rows in parts if days is None or day in days)
-    return leaves_of(wanted, snapshot.tenant_id, day_keys)
+    return leaves_of(parts, snapshot.tenant_id, day_keys)
 
 
 def leaves_of(
@@ -193,39 +202,73 @@ def unpack_pruned(content: bytes) -> list[PrunedLeaf]:
     return [PrunedLeaf(*fields) for fields in _LEAF.iter_unpack(leaves)]
 
 
+class Rows(IntEnum):
+    """What is stored of the rows of a group: as it is stored of each group of a tile.
+
+    One flipped bit makes none of another.
+    """
+
+    STORED = 0
+    """All, or all but pruned leaves."""
+
+    PRUNED = 1
+    LOST = 6
+    """Fewer than were signed, because a segment was given up: none of them is proved any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of leaves: its rows' seqs are from `first_seq` to before `end_seq`."""
+    """A group of leaves: its rows' seqs are from `first_seq` to before `end_seq`.
+
+    `pruned` are the pruned leaves of a group of which rows are stored.
+    """
 
     number: int
     first_seq: int
     end_seq: int
     size: int = GROUP
+    rows: Rows = Rows.STORED
+    pruned: tuple[PrunedLeaf, ...] = ()
 
     @property
     def first_index(self) -> int:
         """Its first leaf."""
         return self.number * GROUP
 
-    def places(self, seqs: Sequence[int], pruned: Sequence[PrunedLeaf]) -> list[tuple[int, int]]:
-        """Place and seq of each of the group's rows: the places that no pruned leaf takes.
+    @property
+    def span(self) -> str:
+        """Its rows, as people are told of them."""
+        return f"rows {audit_id(self.first_seq)} to {audit_id(self.end_seq - 1)}"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more leaves."""
+        return self.size == GROUP
+
+    @property
+    def unpruned(self) -> int:
+        """How many of its rows are not pruned."""
+        return 0 if self.rows is Rows.PRUNED else self.size - len(self.pruned)
+
+    def among(self, leaves: Sequence[Leaf]) -> Sequence[Leaf]:
+        """Its own of `leaves`, which are in order."""
+        start = bisect_left(leaves, (self.first_seq, b""))
+        return leaves[start : bisect_left(leaves, (self.end_seq, b""))]
+
+    def places(self, rows: Sequence[Leaf]) -> list[tuple[int, Leaf]]:
+        """The place of each of its `rows`, in their order: those that no pruned leaf takes.
 
         Raises LeavesDiffer if there are more or fewer.
         """
-        taken = {leaf.place for leaf in pruned}
-        free = [place for place in range(self.size) if place not in taken]
-        if len(free) != len(seqs):
-            raise LeavesDiffer(
-                f"rows {self.first_seq} to {self.end_seq - 1} of the log are {len(seqs)},"
-                f" and {len(free)} are in its tree"
-            )
-        return list(zip(free, seqs, strict=True))
+        if len(rows) != self.unpruned:
+            text = f"{len(rows)} are stored, {self.unpruned} were signed"
+            raise LeavesDiffer(f"{self.span}: {text}")
+        taken = {leaf.place for leaf in self.pruned}
+        free = (place for place in range(self.size) if place not in taken)
+        return list(zip(free, rows, strict=False))
 
-    def hashes(self, leaves: Leaves, pruned: Sequence[PrunedLeaf]) -> bytes:
-        """The hashes of all its leaves. Raises LeavesDiffer."""
-        placed = {leaf.place: leaf.hash for leaf in pruned}
-        for (place, _), leaf in zip(
-            self.places(leaves.seqs, pruned), split(leaves.hashes), strict=True
-        ):
-            placed[place] = leaf
-        return b"".join(placed[place] for place in range(self.size))
+    def leaves(self, rows: Sequence[Leaf]) -> list[Leaf]:
+        """All its leaves, of which those of `rows` are not pruned. Raises LeavesDiffer."""
+        known = {leaf.place: (leaf.seq, leaf.hash) for leaf in self.pruned}
+        known |= dict(self.places(rows))
+        return [known[place] for place in sorted(known)]

@@ -136,6 +136,21 @@ class Tree:
         return root_of(split(wanted))
 
 
+def tiles_of(work: Callable[[Tree], object], size: int) -> set[tuple[int, int]]:
+    """Level and number of the tiles that `work` takes hashes of in a tree of that size.
+
+    It is done on hashes of zeros: which it takes depends on sizes and indexes alone.
+    """
+    taken: set[tuple[int, int]] = set()
+
+    def zeros(level: int, number: int) -> bytes:
+        taken.add((level, number))
+        return bytes(GROUP * HASH_BYTES)
+
+    work(Tree(size, zeros))
+    return taken
+
+
 def _perfect(low: int, high: int) -> Iterator[tuple[int, int]]:
     """The perfect subtrees, as height and index, that leaves from `low` to `high` consist of."""
     while low < high:

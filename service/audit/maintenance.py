@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from service.audit.compactor import Compactor
+from service.audit.evidence.keys import KEY_LOST
 from service.audit.garbage_collector import GarbageCollector, OpenTables
 from service.audit.indexer import Indexer
 from service.audit.pruner import Pruner
@@ -161,6 +162,9 @@ class Maintenance:
             return False  # another process is doing it
         except ClockNotTrusted:
             self._metrics.maintenance_failed(job.name)  # logged by the pruner
+        except KEY_LOST as refusal:  # its text says all that the operator must know
+            self._metrics.maintenance_failed(job.name)
+            _log.error("maintenance_failed", job=job.name, reason=str(refusal))
         except Exception:
             self._metrics.maintenance_failed(job.name)
             _log.exception("maintenance_failed", job=job.name)

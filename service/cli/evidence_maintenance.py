@@ -1,6 +1,5 @@
 """`countersign evidence sign`, `monitor`, `resume`, `key` and `witness`: the operator's."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from service.cli.commands import CommandContext, data_dir_command
 from service.cli.evidence import evidence, read_checkpoint
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.output import CommandResult, Table
-from service.cli.progress import row_progress
 from service.core.exit_codes import ExitCode
 from service.store.organisations import get_org, list_orgs
 
@@ -43,16 +41,7 @@ async def evidence_sign(context: CommandContext, wait_s: float) -> CommandResult
     The service does this every minute. After an upgrade it may take a while for rows that were
     there before: about 100,000 of them a second.
     """
-    checkpointer = context.services.checkpointer
-    with row_progress("Signing") as show:
-        total, done = await checkpointer.count_unsigned(), 0
-
-        def advance(rows: int) -> None:
-            nonlocal done
-            done += rows
-            show(done, total)
-
-        rows = await when_lease_is_free(partial(checkpointer.take_in, advance), wait_s)
+    rows = await when_lease_is_free(context.services.checkpointer.take_in, wait_s)
     return CommandResult({"rows": rows}, [f"Signed {rows} new rows."])
 
 
@@ -74,29 +63,21 @@ async def evidence_monitor(
     lines: list[str] = []
     found: list[dict[str, Any]] = []
     foreign = len(held)
-    with row_progress("Comparing") as show:
-        done = 0
-
-        def advance(rows: int) -> None:
-            nonlocal done
-            done += rows
-            show(done, 0)
-
-        for org in orgs:
-            compared = await services.monitor.compare(org.id, held, advance)
-            await services.monitor.record(compared, context.audit_context)
-            foreign -= compared.held
-            found.append(
-                {
-                    "org": org.slug,
-                    "log": compared.name,
-                    "size": compared.size,
-                    "rows": compared.rows,
-                    "checkpoints": compared.checkpoints,
-                    "differences": compared.differences,
-                }
-            )
-            lines += [f"difference: {org.slug}: {text}" for text in compared.differences]
+    for org in orgs:
+        compared = await services.monitor.compare(org.id, held)
+        await services.monitor.record(compared, context.audit_context)
+        foreign -= compared.held
+        found.append(
+            {
+                "org": org.slug,
+                "log": compared.name,
+                "size": compared.size,
+                "rows": compared.rows,
+                "checkpoints": compared.checkpoints,
+                "differences": compared.differences,
+            }
+        )
+        lines += [f"difference: {org.slug}: {text}" for text in compared.differences]
     if foreign:
         lines.append(f"difference: {foreign} of the checkpoints given are of none of these logs")
     count = sum(len(each["differences"]) for each in found) + foreign

@@ -26,6 +26,10 @@ class Loss:
     damage: str
     lost_at: datetime
 
+    def touches(self, first: int, end: int) -> bool:
+        """Whether rows with seqs from `first` to before `end` may be among them."""
+        return self.min_seq < end and self.max_seq >= first
+
     @property
     def detail(self) -> str:
         """What was lost, but for where."""

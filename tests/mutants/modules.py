@@ -10,7 +10,7 @@ _TESTS: Final = {
     "analytics/evidence/dsse.py": "test_dsse",
     "analytics/evidence/policies.py": "test_policies test_bundle processes/test_cli_evidence",
     "analytics/evidence/receipts.py": (
-        "test_bundle processes/test_cli_evidence service/audit/evidence/test_signed_receipts"
+        "test_receipts processes/test_cli_evidence service/audit/evidence/test_signed_receipts"
     ),
     "analytics/export/csv_json.py": (
         "analytics/imports/test_readers test_prefetch test_wire test_text_encoder test_writers"

@@ -6,7 +6,7 @@ size has two roots.
 """
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import date
 from functools import partial
 from typing import Final
@@ -31,7 +31,7 @@ from service.audit.evidence.trees import (
     find_tree,
     first_generation,
     last_checkpoint,
-    load_day_keys,
+    read_day_keys,
     store_extension,
 )
 from service.audit.lake import Lake
@@ -48,12 +48,10 @@ from service.store.tables import (
     JournalEntry,
     SegmentEntry,
 )
+from service.store.transaction import within
 
 STEP_SEQS: Final = 1_000_000
 """The seqs of one step, and so the most rows of it: their hashes are in memory together."""
-
-OnRows = Callable[[int], object]
-"""Told of the rows of each step."""
 
 _log = structlog.get_logger(__name__)
 
@@ -100,7 +98,7 @@ class Checkpointer:
             self._suspended.set(await session.scalar(count) or 0)
         return has_more
 
-    async def take_in(self, on_rows: OnRows = lambda rows: None) -> int:
+    async def take_in(self) -> int:
         """`sign_due`; returns how many rows were taken in.
 
         Raises LeaseTaken. An organisation whose rows cannot be read does not keep the others
@@ -116,29 +114,12 @@ class Checkpointer:
             # One by one, so that the pruner gets it in between.
             async with self.lease.hold() as lease, lease.renewed():
                 with faults.of(tenant_id, utc_day(self._clock())):
-                    rows += await self.grow(lease, tenant_id, on_rows)
+                    rows += await self.grow(lease, tenant_id)
         faults.raise_first()
         self._signed_seq = last_seq
         return rows
 
-    async def count_unsigned(self) -> int:
-        """About how many rows `take_in` would take in."""
-        async with self._store.read() as session:
-            trees = {
-                tenant_id: await find_tree(session, tenant_id)
-                for tenant_id in await list_due(session)
-            }
-        total = 0
-        for tenant_id, tree in trees.items():
-            snapshot = await self._store.snapshot(tenant_id)
-            last = 0 if tree is None else tree.last_seq
-            total += sum(batch.rows for batch in snapshot.batches if batch.min_seq > last)
-            total += sum(each.rows for each in snapshot.segments if each.min_seq > last)
-        return total
-
-    async def grow(
-        self, lease: HeldLease, tenant_id: str, on_rows: OnRows = lambda rows: None
-    ) -> int:
+    async def grow(self, lease: HeldLease, tenant_id: str) -> int:
         """Take the organisation's new rows into its tree; returns how many there were.
 
         Raises StoreFault, LeaseLost, KEY_LOST. A suspended tree is left as it is.
@@ -163,7 +144,6 @@ class Checkpointer:
                 await self._commit(lease, extension, keys)
                 state = extension.after
                 total += len(leaves)
-                on_rows(len(leaves))
         return total
 
     async def plan_pruning(
@@ -186,7 +166,7 @@ class Checkpointer:
         """The leaves of these seqs, and the keys of their days that are new."""
         days = days_between(snapshot, first, end)
         async with self._store.read() as session:
-            known = await load_day_keys(session, snapshot.tenant_id, days)
+            known = await within(session, read_day_keys, snapshot.tenant_id, days)
         new = {day: secrets.token_bytes(DAY_KEY_BYTES) for day in days - known.keys()}
         leaves = await self._lake.run_in_thread(
             partial(leaves_between, self._lake.segments, snapshot, first, end, known | new)

@@ -5,8 +5,7 @@ back is named: the ids between which it is, the tile or the checkpoint. A backgr
 often as stored files are verified, and records differences in the log itself.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -15,40 +14,47 @@ from typing import Final
 import structlog
 from sqlalchemy import func, or_, select, update
 
-from analytics.evidence.groups import days_between, leaves_between
+from analytics.evidence.groups import (
+    Group,
+    Leaf,
+    LeavesDiffer,
+    Rows,
+    days_between,
+    leaves_between,
+)
 from analytics.evidence.merkle import GROUP, CompactRange, root_of, split
 from analytics.evidence.notes import Checkpoint, InvalidNote, Note, VerifierKey
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.log_envelopes import EvidenceDiffers
 from analytics.model.rows import AuditContext
-from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.evidence.keys import verifier_keys
 from service.audit.evidence.prover import note_of
 from service.audit.evidence.trees import (
-    LocatedGroup,
     StoredCheckpoint,
     TreeState,
     find_tree,
     last_checkpoint,
-    list_checkpoints,
-    list_groups,
-    list_tiles,
-    load_day_keys,
     log_name,
+    read_bounds,
+    read_checkpoints,
+    read_day_keys,
+    read_groups,
+    read_tile,
+    set_rows,
 )
 from service.audit.lake import Lake
 from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
+from service.store.lost_segments import Loss, list_losses
 from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint, EvidenceTile, EvidenceTree
+from service.store.transaction import within
 
 NAMED_MAX: Final = 10
 """The differences that a row of the log names; a command names all."""
-
-OnRows = Callable[[int], object]
 
 _log = structlog.get_logger(__name__)
 
@@ -63,52 +69,39 @@ class Comparison:
     rows: int = 0
     checkpoints: int = 0
     held: int = 0
+    lost: list[int] = field(default_factory=list)
+    """Groups of which rows were given up, which are differences this once."""
+
     differences: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A group as it was found: its root, and its leaves with their seqs unless it is unknown."""
-
-    root: bytes
-    is_complete: bool
-    leaves: Sequence[tuple[int, bytes]] = ()
 
 
 @dataclass(slots=True)
 class _Tile:
-    """A tile of level 1 as it was found."""
+    """A tile of level 1 as it was found: what was signed of each group, and its leaves if known."""
 
     rows: int = 0
     differences: list[str] = field(default_factory=list)
-    groups: list[_Group] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    groups: list[tuple[bytes, Sequence[Leaf]]] = field(default_factory=list)
 
     def add(
-        self,
-        located: LocatedGroup,
-        stored: Sequence[tuple[int, bytes]],
-        signed: bytes | None,
-        tail: bytes,
+        self, group: Group, rows: Sequence[Leaf], root: bytes, tail: bytes, losses: Sequence[Loss]
     ) -> None:
-        """Compare the rows of a group with what was signed: its root, or the tail of the tree."""
-        group, is_complete = located.group, signed is not None
-        place = f"rows {audit_id(group.first_seq)} to {audit_id(group.end_seq - 1)}"
-        signed_rows = 0 if located.is_pruned else group.size - len(located.pruned)
-        if len(stored) != signed_rows:
-            text = f"{place}: {len(stored)} are stored, {signed_rows} were signed"
-            self.differences.append(text)
-        if located.is_pruned or len(stored) != signed_rows:
-            self.groups.append(_Group(signed or b"", is_complete))
-            return
-        leaves = {leaf.place: (leaf.seq, leaf.hash) for leaf in located.pruned}
-        free = (place for place in range(group.size) if place not in leaves)
-        leaves |= dict(zip(free, stored, strict=True))
-        found = [leaves[place] for place in range(group.size)]
-        hashes = [leaf for _, leaf in found]
-        root = root_of(hashes)
-        if root != signed if is_complete else b"".join(hashes) != tail:
-            self.differences.append(f"{place}: one of them is not as it was signed")
-        self.groups.append(_Group(root if signed is None else signed, is_complete, found))
+        """Compare a group's rows with its root or, if it is not full, with the tree's tail."""
+        leaves: Sequence[Leaf] = ()
+        try:
+            if group.rows is not Rows.LOST:
+                leaves = group.leaves(rows)
+        except LeavesDiffer as fault:
+            self.differences.append(str(fault))
+            if any(loss.touches(group.first_seq, group.end_seq) for loss in losses):
+                self.lost.append(group.number)
+        hashes = [leaf for _, leaf in leaves]
+        if leaves and (root_of(hashes) != root if root else b"".join(hashes) != tail):
+            self.differences.append(f"{group.span}: one of them is not as it was signed")
+        if not root and not leaves:
+            leaves = [(0, leaf) for leaf in split(tail)]
+        self.groups.append((root, leaves))
 
 
 @dataclass(slots=True)
@@ -151,18 +144,19 @@ class _Signed:
         except InvalidNote as error:
             self.done.differences.append(f"{said}: {error}")
 
-    def pass_group(self, whole: CompactRange, group: _Group) -> None:
-        """Add the group to the tree, and compare the sizes that end in it.
+    def pass_group(self, whole: CompactRange, root: bytes, leaves: Sequence[Leaf]) -> None:
+        """Add a group to the tree, and compare the sizes that end in it.
 
-        Of a group that is pruned as a whole nothing is left to compare sizes within it with.
+        `root` is that of a full group. Without `leaves` nothing is left to compare sizes within it
+        with.
         """
         ends = [size for size in self.wanted if whole.size < size <= whole.size + GROUP]
-        if group.leaves and (ends or not group.is_complete):
-            for seq, leaf in group.leaves:
+        if leaves and (ends or not root):
+            for seq, leaf in leaves:
                 whole.add(leaf)
                 self._compare(whole, seq)
-        elif group.is_complete:
-            whole.add(group.root, GROUP.bit_length() - 1)
+        elif root:
+            whole.add(root, GROUP.bit_length() - 1)
             self._compare(whole, 0)
         for size in ends:
             self.wanted.pop(size, None)
@@ -215,13 +209,16 @@ class Monitor:
         return True
 
     async def record(self, comparison: Comparison, by: AuditContext) -> None:
-        """Note when a log was compared; differences are a row of it."""
+        """Note when a log was compared; differences are a row of it, those of lost rows once."""
         async with self._store.write() as work:
             await work.session.execute(
                 update(EvidenceTree)
                 .where(EvidenceTree.tenant_id == comparison.tenant_id)
                 .values(monitored_at=work.now)
             )
+            if comparison.lost:
+                lost = dict.fromkeys(comparison.lost, Rows.LOST)
+                await set_rows(work.session, comparison.tenant_id, lost)
             if comparison.differences:
                 envelope = EvidenceDiffers(
                     differences=comparison.differences[:NAMED_MAX],
@@ -234,87 +231,84 @@ class Monitor:
         for difference in comparison.differences:
             _log.error("evidence_differs", log=comparison.name, difference=difference)
 
-    async def compare(
-        self, tenant_id: str, held: Sequence[Note] = (), on_rows: OnRows = lambda rows: None
-    ) -> Comparison:
+    async def compare(self, tenant_id: str, held: Sequence[Note] = ()) -> Comparison:
         """Compare a log with its rows, and with the checkpoints of it in `held`."""
         done = Comparison(tenant_id)
         try:
-            await self._compare(done, held, on_rows)
+            await self._compare(done, held)
         except StoreUnreachable:
             raise
         except StoreFault as fault:
             done.differences.append(str(fault))
         return done
 
-    async def _compare(self, done: Comparison, held: Sequence[Note], on_rows: OnRows) -> None:
+    async def _compare(self, done: Comparison, held: Sequence[Note]) -> None:
         async with self._store.read() as session:
             tree = await find_tree(session, done.tenant_id)
             if tree is None:
                 return
             last = await last_checkpoint(session, done.tenant_id)
-            tiles = await list_tiles(session, tree)
-            of_tenant = EvidenceCheckpoint.tenant_id == tree.tenant_id
-            checkpoints = await session.scalar(
-                select(func.count()).select_from(EvidenceCheckpoint).where(of_tenant)
+            bounds = await within(session, read_bounds, tree)
+            losses = await list_losses(session, done.tenant_id)
+            query = select(EvidenceCheckpoint.generation, func.count()).where(
+                EvidenceCheckpoint.tenant_id == tree.tenant_id
             )
-            generations = await session.scalars(
-                select(EvidenceCheckpoint.generation).where(of_tenant).distinct()
-            )
-            names = [log_name(tree.origin, number) for number in generations]
-            keys = {name: await verifier_keys(session, name) for name in names}
+            lines = await session.execute(query.group_by(EvidenceCheckpoint.generation))
+            counts = {log_name(tree.origin, number): count for number, count in lines}
+            keys = {name: await verifier_keys(session, name) for name in counts}
         done.name, done.size = tree.name, tree.size
         if last is None or (last.size, last.last_seq) != (tree.size, tree.last_seq):
             done.differences.append("the tree is not that of its last checkpoint")
         signed, whole, complete = _Signed(done, keys), CompactRange(), list[bytes]()
         for note in held:
             signed.add_held(note)
-        for number, first, end in tiles:
-            async with self._store.read() as session:
-                for checkpoint in await list_checkpoints(session, tree, number):
-                    signed.add(tree, checkpoint)
-            found = await self._find_tile(tree, number, first, end)
+        for number, first, end, _ in bounds:
+            read = partial(read_checkpoints, tree=tree, tile_number=number)
+            for checkpoint in await self._store.read_at_once(read):
+                signed.add(tree, checkpoint)
+            found = await self._find_tile(tree, number, first, end, losses)
             if found.differences:  # rows may have been pruned meanwhile: look again
-                found = await self._find_tile(tree, number, first, end)
+                found = await self._find_tile(tree, number, first, end, losses)
             done.differences += found.differences
+            done.lost += found.lost
             done.rows += found.rows
-            on_rows(found.rows)
-            for group in found.groups:
-                signed.pass_group(whole, group)
-            complete += [group.root for group in found.groups if group.is_complete]
-        if done.checkpoints != checkpoints:
-            text = f"{checkpoints} checkpoints are stored, {done.checkpoints} of sizes it had"
-            done.differences.append(text)
+            for root, leaves in found.groups:
+                signed.pass_group(whole, root, leaves)
+            complete += [root for root, _ in found.groups if root]
+        if done.checkpoints != sum(counts.values()):
+            done.differences.append(
+                f"{sum(counts.values())} checkpoints are stored, {done.checkpoints} of sizes it had"
+            )
         await self._compare_levels(done, tree, complete)
         if whole.size != tree.size and not done.differences:
             done.differences.append(f"the tree has {whole.size} rows instead of {tree.size}")
 
-    async def _find_tile(self, tree: TreeState, number: int, first: int, end: int) -> _Tile:
+    async def _find_tile(
+        self, tree: TreeState, number: int, first: int, end: int, losses: Sequence[Loss]
+    ) -> _Tile:
         # A row before the first one of the tree is as wrong as any between two others.
         first = 0 if number == 0 else first
         async with self._store.read() as session:
-            groups = await list_groups(session, tree, number)
-            hashes = split(
-                (await session.get_one(EvidenceTile, (tree.tenant_id, 1, number))).hashes
-            )[: tree.size // GROUP - number * GROUP]
+            groups = await within(session, read_groups, tree, number * GROUP, (number + 1) * GROUP)
+            stored = await within(session, read_tile, tree.tenant_id, 1, number)
         snapshot = await self._store.snapshot(tree.tenant_id)
-        async with self._store.read() as session:
-            keys = await load_day_keys(session, tree.tenant_id, days_between(snapshot, first, end))
-        tile = _Tile()
-        leaves: list[tuple[int, bytes]] = []
+        days = days_between(snapshot, first, end)
+        query = partial(read_day_keys, tenant_id=tree.tenant_id, days=days)
+        keys = await self._store.read_at_once(query)
+        tile, leaves = _Tile(), list[Leaf]()
         try:
             read = partial(leaves_between, self._lake.segments, snapshot, first, end, keys)
-            stored = await self._lake.run_in_thread(read)
-            leaves = list(zip(stored.seqs, split(stored.hashes), strict=True))
+            leaves = (await self._lake.run_in_thread(read)).each()
         except StoreUnreachable:
             raise
         except StoreFault as fault:
             tile.differences.append(str(fault))
+            losses = ()  # what cannot be read now is not lost
         tile.rows = len(leaves)
-        for at, located in enumerate(groups):
-            start = 0 if at == 0 else bisect_left(leaves, (located.group.first_seq, b""))
-            own = leaves[start : bisect_left(leaves, (located.group.end_seq, b""))]
-            tile.add(located, own, hashes[at] if at < len(hashes) else None, tree.tail)
+        hashes = split(stored.hashes if stored else b"")[: tree.size // GROUP - number * GROUP]
+        for at, group in enumerate(groups):
+            root = hashes[at] if at < len(hashes) else b""
+            tile.add(group, group.among(leaves), root, tree.tail, losses)
         return tile
 
     async def _compare_levels(self, done: Comparison, tree: TreeState, hashes: list[bytes]) -> None:

@@ -1,5 +1,6 @@
 """Makes proofs from the tree and the rows, as of the last checkpoint."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -10,16 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.evidence.canonical import entries
-from analytics.evidence.groups import Group, LeavesDiffer, days_between, leaves_of, split_by_day
-from analytics.evidence.merkle import GROUP, Tree, WrongProof, leaf_hash, verify_inclusion
+from analytics.evidence.groups import (
+    Group,
+    Leaf,
+    LeavesDiffer,
+    Rows,
+    days_between,
+    leaves_of,
+    split_by_day,
+)
+from analytics.evidence.merkle import (
+    GROUP,
+    Tree,
+    WrongProof,
+    leaf_hash,
+    tiles_of,
+    verify_inclusion,
+)
 from analytics.evidence.notes import Checkpoint, Note, VerifierKey, inclusion_text
 from analytics.model.filters import parse_query
 from analytics.model.log_envelopes import AuditPruned
 from analytics.model.schema import audit_id
 from service.audit.evidence.keys import read_verifier_keys
 from service.audit.evidence.trees import (
-    LocatedGroup,
     StoredCheckpoint,
+    Tile,
     Tiles,
     TreeState,
     log_name,
@@ -27,7 +43,7 @@ from service.audit.evidence.trees import (
     read_day_keys,
     read_group,
     read_group_of_seq,
-    read_tiles,
+    read_tile,
     read_tree,
 )
 from service.audit.refusals import (
@@ -66,16 +82,22 @@ class InclusionOfRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A row's group, the checkpoint that covers it, and what its proof is made of."""
+class _Parts:
+    """What a proof is made of: tiles of a tree, and groups whose leaves are computed anew."""
 
     tree: TreeState
+    tiles: Tiles
+    groups: list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A row's group, the checkpoint that covers it, and what its proof is made of besides."""
+
     signed: StoredCheckpoint
     keys: list[VerifierKey]
-    located: LocatedGroup
-    ends: list[LocatedGroup]
-    tiles: Tiles
-    day_keys: dict[date, bytes]
+    group: Group
+    parts: _Parts
 
 
 def note_of(origin: str, signed: EvidenceCheckpoint | StoredCheckpoint) -> str:
@@ -102,29 +124,26 @@ class Prover:
             if (await self.log.row(seq)).num_rows == 0:
                 raise AuditRowNotFound
             raise NotSignedYet
-        located, group = found.located, found.located.group
-        if located.is_pruned or seq in {leaf.seq for leaf in located.pruned}:
+        group, signed = found.group, found.signed
+        if group.rows is Rows.PRUNED or seq in {leaf.seq for leaf in group.pruned}:
             raise await self._pruned(seq)
-        rows = await self._rows(group)
+        rows, keys = await self._stored(group)
         row = rows.filter(pc.equal(rows.column("seq"), seq))
         if row.num_rows == 0 or not self.log.shows(row.column("created_at")[0].as_py()):
             raise AuditRowNotFound
-        stored = leaves_of(split_by_day(rows), self.log.org.id, found.day_keys)
-        leaves = {end.group.number: await self._leaves(end) for end in found.ends}
-        leaves[group.number] = group.hashes(stored, located.pruned)
-        places = group.places(stored.seqs, located.pruned)
-        index = group.first_index + next(place for place, other in places if other == seq)
+        leaves = self._leaves(group, rows, keys)
+        index = group.first_index + [leaf_seq for leaf_seq, _ in leaves].index(seq)
         ((day, _),) = split_by_day(row)
-        (entry,) = entries(row, self.log.org.id, found.day_keys[day])
-        size, tree = found.signed.size, found.tree
-        hashes = _tree(tree, found.tiles, leaves).inclusion(index, size)
+        (entry,) = entries(row, self.log.org.id, keys[day])
+        hashes = (await self._tree(found.parts, {group.number: leaves})).inclusion(
+            index, signed.size
+        )
         try:
-            verify_inclusion(leaf_hash(entry), index, size, hashes, found.signed.root)
+            verify_inclusion(leaf_hash(entry), index, signed.size, hashes, signed.root)
         except WrongProof as error:
             raise LeavesDiffer(f"row {audit_id(seq)} is not as it was signed") from error
-        return InclusionOfRow(
-            entry, index, size, hashes, note_of(tree.origin, found.signed), found.keys
-        )
+        note = note_of(found.parts.tree.origin, signed)
+        return InclusionOfRow(entry, index, signed.size, hashes, note, found.keys)
 
     def _look(self, transaction: Transaction, seq: int, size: int | None) -> _Found | None:
         """What the database has for the proof of a row; None of one that is not signed yet."""
@@ -136,20 +155,13 @@ class Prover:
             raise CHECKPOINT_NOT_FOUND
         if signed is None or seq > signed.last_seq:
             return None
-        located = read_group_of_seq(transaction, tree, seq)
-        if located is None:
+        group = read_group_of_seq(transaction, tree, seq)
+        if group is None:
             raise AuditRowNotFound
-        positions = [located.group.first_index, signed.size]
-        return _Found(
-            tree=tree,
-            signed=signed,
-            keys=read_verifier_keys(transaction, log_name(tree.origin, signed.generation)),
-            located=located,
-            # The last group is in the tree itself.
-            ends=self._ends(transaction, tree, *{signed.size} - {tree.size}),
-            tiles=read_tiles(transaction, tree.tenant_id, tree.size, positions),
-            day_keys=self._day_keys(transaction, located.group),
-        )
+        needed = tiles_of(lambda whole: whole.inclusion(group.first_index, signed.size), tree.size)
+        parts = _read_parts(transaction, tree, needed - {(0, group.number)})
+        keys = read_verifier_keys(transaction, log_name(tree.origin, signed.generation))
+        return _Found(signed, keys, group, parts)
 
     async def consistency(self, old: int, new: int | None) -> tuple[int, list[bytes]]:
         """The proof that the first `old` rows begin the first `new` (None: all), and that size.
@@ -157,65 +169,55 @@ class Prover:
         Raises NO_CHECKPOINT, SIZES_INVALID, LEAVES_PRUNED, LeavesDiffer.
         """
 
-        def look(transaction: Transaction) -> tuple[TreeState, int, Tiles, list[LocatedGroup]]:
+        def look(transaction: Transaction) -> tuple[int, _Parts]:
             tree = read_tree(transaction, self.log.org.id)
             if tree is None:
                 raise NO_CHECKPOINT
             last = tree.size if new is None else new
             if not 0 <= old <= last <= tree.size:
                 raise SIZES_INVALID(value=str(tree.size))
-            positions = [max(old - 1, 0), old, last]
-            tiles = read_tiles(transaction, tree.tenant_id, tree.size, positions)
-            return tree, last, tiles, self._ends(transaction, tree, old, last)
+            needed = tiles_of(lambda whole: whole.consistency(old, last), tree.size)
+            return last, _read_parts(transaction, tree, needed)
 
-        tree, last, tiles, ends = await self.store.read_at_once(look)
-        leaves = {end.group.number: await self._leaves(end) for end in ends}
-        return last, _tree(tree, tiles, leaves).consistency(old, last)
+        last, parts = await self.store.read_at_once(look)
+        return last, (await self._tree(parts)).consistency(old, last)
 
     async def tile(self, level: int, number: int) -> bytes:
         """The hashes of a tile, as many as there are. Raises LeavesDiffer, LEAVES_PRUNED."""
 
-        def look(transaction: Transaction) -> bytes | LocatedGroup:
+        def look(transaction: Transaction) -> _Parts | None:
             tree = read_tree(transaction, self.log.org.id)
             if tree is None or number << 8 * (level + 1) >= tree.size:
-                return b""
-            if level == 0:
-                return self._whole(transaction, tree, number)
-            first = number << 8 * (level + 1)
-            tiles = read_tiles(transaction, tree.tenant_id, tree.size, [first])
-            return tiles[level, number].hashes if (level, number) in tiles else b""
+                return None
+            return _read_parts(transaction, tree, {(level, number)})
 
-        found = await self.store.read_at_once(look)
-        return found if isinstance(found, bytes) else await self._leaves(found)
+        parts = await self.store.read_at_once(look)
+        return b"" if parts is None else (await self._tree(parts)).tile(level, number)
 
-    def _whole(self, transaction: Transaction, tree: TreeState, number: int) -> LocatedGroup:
-        located = read_group(transaction, tree, number)
-        if located.is_pruned:
-            first = located.group.first_index
-            raise LEAVES_PRUNED(value=str(first), first=str(first + GROUP))
-        return located
+    async def _tree(self, parts: _Parts, known: dict[int, list[Leaf]] | None = None) -> Tree:
+        """The tree of these tiles and groups, and of groups whose leaves are `known`."""
+        leaves = known or {}
+        for group in parts.groups:
+            leaves[group.number] = self._leaves(group, *await self._stored(group))
+        hashes = {
+            (0, parts.tree.size // GROUP): parts.tree.tail,
+            **{place: tile.hashes for place, tile in parts.tiles.items()},
+            **{(0, number): b"".join(leaf for _, leaf in own) for number, own in leaves.items()},
+        }
+        return Tree(parts.tree.size, lambda level, number: hashes.get((level, number), b""))
 
-    def _ends(self, transaction: Transaction, tree: TreeState, *sizes: int) -> list[LocatedGroup]:
-        """The groups in which these sizes end. Raises LEAVES_PRUNED."""
-        # The tree has the leaves of its last group itself.
-        last = tree.size // GROUP
-        numbers = {size // GROUP for size in sizes if size % GROUP and size // GROUP != last}
-        return [self._whole(transaction, tree, number) for number in sorted(numbers)]
+    async def _stored(self, group: Group) -> tuple[pa.Table, dict[date, bytes]]:
+        """The rows of a group that are stored, and the keys of their days.
 
-    async def _leaves(self, located: LocatedGroup) -> bytes:
-        """The hashes of all leaves of a group."""
-        keys = await self.store.read_at_once(partial(self._day_keys, group=located.group))
-        rows = await self._rows(located.group)
-        leaves = leaves_of(split_by_day(rows), self.log.org.id, keys)
-        return located.group.hashes(leaves, located.pruned)
-
-    async def _rows(self, group: Group) -> pa.Table:
-        """The rows of a group that are stored; one more than there should be, if there are more."""
-        return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1)
-
-    def _day_keys(self, transaction: Transaction, group: Group) -> dict[date, bytes]:
+        One row more than there should be, if there are more.
+        """
         days = days_between(self.log.snapshot, group.first_seq, group.end_seq)
-        return read_day_keys(transaction, self.log.org.id, days)
+        query = partial(read_day_keys, tenant_id=self.log.org.id, days=days)
+        keys = await self.store.read_at_once(query)
+        return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1), keys
+
+    def _leaves(self, group: Group, rows: pa.Table, keys: dict[date, bytes]) -> list[Leaf]:
+        return group.leaves(leaves_of(split_by_day(rows), self.log.org.id, keys).each())
 
     async def _pruned(self, seq: int) -> RowPruned:
         """What to say of a row that was deleted by retention: by which entry of the log."""
@@ -232,13 +234,19 @@ class Prover:
         return RowPruned(wanted, wanted, None)
 
 
-def _tree(state: TreeState, tiles: Tiles, leaves: dict[int, bytes]) -> Tree:
-    """The tree of these tiles, and these leaves of groups; those of its last group it has."""
-    last = state.size // GROUP
-
-    def tile(level: int, number: int) -> bytes:
-        if level == 0:
-            return leaves.get(number) or (state.tail if number == last else b"")
-        return tiles[level, number].hashes if (level, number) in tiles else b""
-
-    return Tree(state.size, tile)
+def _read_parts(
+    transaction: Transaction, tree: TreeState, needed: Collection[tuple[int, int]]
+) -> _Parts:
+    """The tiles that are stored, and the groups of those of level 0. Raises LEAVES_PRUNED."""
+    tiles: Tiles = {}
+    groups: list[Group] = []
+    for level, number in sorted(needed):
+        if level:
+            tiles[level, number] = read_tile(transaction, tree.tenant_id, level, number) or Tile()
+        elif number != tree.size // GROUP:  # the tree has the leaves of its last group itself
+            group = read_group(transaction, tree, number)
+            if group.rows is Rows.PRUNED:
+                first = group.first_index
+                raise LEAVES_PRUNED(value=str(first), first=str(first + GROUP))
+            groups.append(group)
+    return _Parts(tree, tiles, groups)

@@ -5,33 +5,42 @@ part, the places and hashes of pruned leaves are kept. The key of a pruned day i
 hashes that stay tell nothing of its rows.
 """
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from typing import Final
 
 import structlog
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.groups import (
     Group,
+    Leaf,
     LeavesDiffer,
     PrunedLeaf,
+    Rows,
     days_between,
     leaves_between,
     pack_pruned,
     rows_between,
 )
-from analytics.evidence.merkle import GROUP, split
+from analytics.evidence.merkle import GROUP, merge_into_ranges
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
-from service.audit.evidence.trees import find_tree, list_groups, list_tiles, load_day_keys
+from service.audit.evidence.trees import (
+    find_tree,
+    read_bounds,
+    read_day_keys,
+    read_groups,
+    set_rows,
+)
 from service.audit.lake import Lake
+from service.store.lost_segments import Loss, list_losses
 from service.store.store import Store
-from service.store.tables import EvidenceTile, EvidenceTree, PrunedLeaves
+from service.store.tables import PrunedLeaves
+from service.store.transaction import within
 
 RANGES_MAX: Final = 100
 """The most ranges of leaves that an audit row names."""
@@ -43,7 +52,8 @@ _log = structlog.get_logger(__name__)
 class PrunePlan:
     """How a tree changes when days are pruned, and what is said of it.
 
-    `left` has the pruned leaves of each group of which rows are left, earlier ones included.
+    `left` has the pruned leaves of each group of which rows are left, earlier ones included, and
+    `rows_of` the groups of which none are left, or of which some were lost.
     """
 
     tenant_id: str
@@ -52,18 +62,10 @@ class PrunePlan:
     seqs: tuple[int, int] | None = None
     """The first and the last of them."""
 
-    whole: list[int] = field(default_factory=list)
+    rows_of: dict[int, Rows] = field(default_factory=dict)
     left: dict[int, list[PrunedLeaf]] = field(default_factory=dict)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """The leaves, first and last of each range."""
-
-    def add(self, indexes: Iterable[int]) -> None:
-        """Count these leaves, in order."""
-        for index in indexes:
-            if self.ranges and self.ranges[-1][1] == index - 1:
-                self.ranges[-1] = self.ranges[-1][0], index
-            elif len(self.ranges) <= RANGES_MAX:
-                self.ranges.append((index, index))
 
     @property
     def leaf_ranges(self) -> list[str] | None:
@@ -82,23 +84,24 @@ async def plan_pruning(
     """
     async with store.read() as session:
         tree = await find_tree(session, tenant_id)
-        keys = {} if tree is None else await load_day_keys(session, tenant_id, days)
-    if tree is None:
-        return None
+        if tree is None:
+            return None
+        keys = await within(session, read_day_keys, tenant_id, days)
+        bounds = await within(session, read_bounds, tree)
+        losses = await list_losses(session, tenant_id)
     snapshot = await store.snapshot(tenant_id)
     past = snapshot.of_days(days)
     plan = PrunePlan(tenant_id, frozenset(days))
-    async with store.read() as session:
-        tiles = await list_tiles(session, tree)
-    for number, first, end in tiles:
-        if not days_between(past, first, end):
+    for number, first, end, has_lost in bounds:
+        is_lost = has_lost or any(loss.touches(first, end) for loss in losses)
+        if not is_lost and not days_between(past, first, end):
             continue
-        async with store.read() as session:
-            groups = await list_groups(session, tree, number)
+        query = partial(read_groups, tree=tree, first=number * GROUP, end=(number + 1) * GROUP)
+        groups = await store.read_at_once(query)
         read = partial(_read, lake.segments, snapshot, past, first, end, keys)
-        pruned, others = await lake.run_in_thread(read)
-        for located in groups:
-            _plan_group(plan, located.group, located.pruned, pruned, others)
+        leaves = await lake.run_in_thread(read)
+        for group in groups:
+            _plan_group(plan, group, group.among(leaves), losses)
     # Rows that the tree never had, such as those of a suspended one, need no hashes.
     behind = partial(_count_rows, lake.segments, past, tree.last_seq + 1)
     plan.rows += await lake.run_in_thread(behind)
@@ -117,60 +120,48 @@ def _read(
     first: int,
     end: int,
     keys: dict[date, bytes],
-) -> tuple[list[tuple[int, bytes]], list[int]]:
-    """The leaves that go, with their seqs, and the seqs of those that stay, in order."""
-    leaves = leaves_between(segments, past, first, end, keys)
-    gone = set(leaves.seqs)
-    others = [
-        seq
-        for _, rows in rows_between(segments, snapshot, first, end, only_seqs=True)
-        for seq in rows.column("seq").to_pylist()
-        if seq not in gone
-    ]
-    return list(zip(leaves.seqs, split(leaves.hashes), strict=True)), sorted(others)
+) -> list[Leaf]:
+    """Those of rows that go, and seqs without a hash of those that stay, in order."""
+    gone = dict(leaves_between(segments, past, first, end, keys).each())
+    parts = rows_between(segments, snapshot, first, end, only_seqs=True)
+    seqs = (seq for _, rows in parts for seq in rows.column("seq").to_pylist())
+    return [(seq, gone.get(seq, b"")) for seq in sorted(seqs)]
 
 
 def _plan_group(
-    plan: PrunePlan,
-    group: Group,
-    before: Collection[PrunedLeaf],
-    pruned: list[tuple[int, bytes]],
-    others: list[int],
+    plan: PrunePlan, group: Group, rows: Sequence[Leaf], losses: Sequence[Loss]
 ) -> None:
-    start = bisect_left(pruned, (group.first_seq, b""))
-    own = dict(pruned[start : bisect_left(pruned, (group.end_seq, b""))])
+    """Add the group, whose stored rows are `rows`."""
+    own = [seq for seq, leaf in rows if leaf]
+    lost = [loss.day for loss in losses if loss.touches(group.first_seq, group.end_seq)]
+    if own:
+        first, last = plan.seqs or (own[0], own[-1])
+        plan.rows, plan.seqs = plan.rows + len(own), (min(first, own[0]), max(last, own[-1]))
+    if group.rows is Rows.LOST or (lost and len(rows) < group.unpruned):
+        # What is remembered of lost rows goes with their day: from then on the group says it.
+        is_over = len(own) == len(rows) and max(lost, default=date.min) <= max(plan.days)
+        plan.rows_of[group.number] = Rows.PRUNED if is_over and group.is_full else Rows.LOST
+        return
     if not own:
         return
-    kept = others[bisect_left(others, group.first_seq) : bisect_left(others, group.end_seq)]
-    least, most = plan.seqs or (min(own), 0)
-    plan.rows += len(own)
-    plan.seqs = min(least, *own), max(most, *own)
     try:
-        places = group.places(sorted([*own, *kept]), list(before))
+        placed = group.places(rows)
     except LeavesDiffer as fault:
-        # Rows were lost before: those that are left of the group can be proved no more.
         _log.error("pruned_without_hashes", tenant=plan.tenant_id, reason=str(fault))
         return
-    leaves = [PrunedLeaf(place, seq, own[seq]) for place, seq in places if seq in own]
-    plan.add(group.first_index + leaf.place for leaf in leaves)
-    if len(leaves) + len(before) == GROUP:
-        plan.whole.append(group.number)
+    leaves = [PrunedLeaf(place, seq, leaf) for place, (seq, leaf) in placed if leaf]
+    for leaf in leaves:
+        merge_into_ranges(plan.ranges, group.first_index + leaf.place)
+    del plan.ranges[RANGES_MAX + 1 :]
+    if len(leaves) + len(group.pruned) == GROUP:
+        plan.rows_of[group.number] = Rows.PRUNED
     else:
-        plan.left[group.number] = [*before, *leaves]
+        plan.left[group.number] = [*group.pruned, *leaves]
 
 
 async def apply_pruning(session: AsyncSession, plan: PrunePlan) -> None:
     """Change the tree as planned, in the transaction that deletes the rows."""
-    by_tile: dict[int, list[int]] = {}
-    for number in plan.whole:
-        by_tile.setdefault(number // GROUP, []).append(number % GROUP)
-    for number, places in by_tile.items():
-        tile = await session.get_one(EvidenceTile, (plan.tenant_id, 1, number))
-        flags = bytearray((tile.pruned or b"").ljust(GROUP, b"\0"))
-        for place in places:
-            flags[place] = 1
-        tile.pruned = bytes(flags)
-    groups = [*plan.whole, *plan.left]
+    groups = [*plan.rows_of, *plan.left]
     for start in range(0, len(groups), GROUP):
         part = groups[start : start + GROUP]
         await session.execute(
@@ -182,23 +173,4 @@ async def apply_pruning(session: AsyncSession, plan: PrunePlan) -> None:
         session.add(
             PrunedLeaves(tenant_id=plan.tenant_id, group_number=number, leaves=pack_pruned(leaves))
         )
-    await session.flush()
-    tree = await session.get_one(EvidenceTree, plan.tenant_id)
-    tree.min_index = await _min_index(session, tree)
-
-
-async def _min_index(session: AsyncSession, tree: EvidenceTree) -> int:
-    """The first leaf of the first group that is not pruned as a whole."""
-    number, at = divmod(tree.min_index // GROUP, GROUP)
-    while True:
-        pruned = await session.scalar(
-            select(EvidenceTile.pruned).where(
-                EvidenceTile.tenant_id == tree.tenant_id,
-                EvidenceTile.level == 1,
-                EvidenceTile.number == number,
-            )
-        )
-        place = (pruned or b"").ljust(GROUP, b"\0").find(b"\0", at)
-        if place >= 0:
-            return (number * GROUP + place) * GROUP
-        number, at = number + 1, 0
+    await set_rows(session, plan.tenant_id, plan.rows_of)

@@ -1,9 +1,10 @@
 """The stored trees: their right edge, which grows, and the tiles that proofs are made of."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from itertools import zip_longest
 from typing import Final
 
 from sqlalchemy import bindparam, select
@@ -13,7 +14,7 @@ from analytics.evidence.groups import (
     Group,
     Leaves,
     LeavesDiffer,
-    PrunedLeaf,
+    Rows,
     pack_seqs,
     unpack_pruned,
     unpack_seqs,
@@ -79,22 +80,25 @@ async def first_generation(session: AsyncSession) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TileChange:
-    """A tile of the right edge as it is after a tree has grown."""
+class Tile:
+    """A tile as it is stored: see EvidenceTile."""
 
-    level: int
-    number: int
-    hashes: bytes
+    hashes: bytes = b""
     first_seqs: tuple[int, ...] = ()
+    rows: bytes = b""
+
+
+Tiles = dict[tuple[int, int], Tile]
+"""By level and number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A tree before and after it has grown, and how its tiles change."""
+    """A tree before and after it has grown, and the tiles of its right edge then."""
 
     before: TreeState
     after: TreeState
-    tiles: tuple[TileChange, ...]
+    tiles: Tiles
     root: bytes
 
 
@@ -107,16 +111,14 @@ def extend(state: TreeState, leaves: Leaves) -> Extension:
     size = state.size + len(seqs)
     begun = range(-(-state.size // GROUP) * GROUP, size, GROUP)
     first_seqs = [*state.first_seqs, *(seqs[index - state.size] for index in begun)]
-    tiles: list[TileChange] = []
+    # The first leaves may be fewer than a group, whose first seq is stored all the same.
+    tiles: Tiles = {(1, _number(state.size, 1)): Tile(first_seqs=(*first_seqs[:GROUP],))}
     edges: list[bytes] = []
-    for level in range(1, max(len(growth.levels), len(state.edges)) + 1):
-        hashes = state.edges[level - 1] if level <= len(state.edges) else b""
-        hashes += b"".join(growth.levels[level - 1]) if level <= len(growth.levels) else b""
+    for level, (edge, added) in enumerate(zip_longest(state.edges, growth.levels), 1):
+        hashes = (edge or b"") + b"".join(added or ())
         first = _number(state.size, level)
-        tiles += _tiles(level, first, hashes, first_seqs if level == 1 else ())
+        tiles |= _tiles(level, first, hashes, first_seqs if level == 1 else ())
         edges.append(hashes[(_number(size, level) - first) * GROUP * HASH_BYTES :])
-    if not tiles:  # the first leaves, fewer than a group
-        tiles = [TileChange(1, 0, b"", tuple(first_seqs))]
     after = replace(
         state,
         size=size,
@@ -126,7 +128,7 @@ def extend(state: TreeState, leaves: Leaves) -> Extension:
         first_seqs=tuple(first_seqs[(_number(size, 1) - _number(state.size, 1)) * GROUP :]),
     )
     edge = [growth.tail, *edges]
-    return Extension(state, after, tuple(tiles), Tree(size, lambda level, _: edge[level]).root())
+    return Extension(state, after, tiles, Tree(size, lambda level, _: edge[level]).root())
 
 
 def _number(size: int, level: int) -> int:
@@ -134,27 +136,15 @@ def _number(size: int, level: int) -> int:
     return size >> _BITS * (level + 1)
 
 
-def _tiles(
-    level: int, first: int, hashes: bytes, first_seqs: Sequence[int]
-) -> Iterable[TileChange]:
+def _tiles(level: int, first: int, hashes: bytes, first_seqs: Sequence[int]) -> Tiles:
     """The tiles from number `first` on that these hashes and first seqs fill."""
     count = max(len(hashes) // HASH_BYTES, len(first_seqs))
-    for at in range(0, count, GROUP):
-        content = hashes[at * HASH_BYTES : (at + GROUP) * HASH_BYTES]
-        yield TileChange(level, first + at // GROUP, content, tuple(first_seqs[at : at + GROUP]))
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A stored tile."""
-
-    hashes: bytes
-    first_seqs: tuple[int, ...] = ()
-    pruned: bytes = b""
-
-
-_NO_TILE: Final = Tile(b"")
-Tiles = dict[tuple[int, int], Tile]
+    return {
+        (level, first + at // GROUP): Tile(
+            hashes[at * HASH_BYTES : (at + GROUP) * HASH_BYTES], (*first_seqs[at : at + GROUP],)
+        )
+        for at in range(0, count, GROUP)
+    }
 
 
 # Constants, as `Transaction` wants them: a proof reads ten times, and is asked for by people.
@@ -180,7 +170,7 @@ _TILE_OF_SEQ: Final = (
     .limit(1)
 )
 _FIRST_SEQS: Final = (
-    select(EvidenceTile.number, EvidenceTile.first_seq)
+    select(EvidenceTile.number, EvidenceTile.first_seq, EvidenceTile.pruned)
     .where(_OF_TILES, EvidenceTile.level == 1)
     .order_by(EvidenceTile.number)
 )
@@ -229,26 +219,13 @@ class StoredCheckpoint:
 def read_tree(transaction: Transaction, tenant_id: str) -> TreeState | None:
     """The organisation's tree with its right edge; None before its first row."""
     for line in transaction.rows(_TREE, {"tenant_id": tenant_id}):
-        origin, generation, size, last_seq, tail, min_index, suspended = line
-        tiles = read_tiles(transaction, tenant_id, size, [size])
-        edges = [
-            tiles.get((level, _number(size, level)), _NO_TILE)
-            for level in _LEVELS
-            if size >> _BITS * level
-        ]
-        first = edges[0] if edges else tiles.get((1, 0), _NO_TILE)
-        return TreeState(
-            tenant_id,
-            origin,
-            generation,
-            size,
-            last_seq,
-            tail,
-            min_index,
-            suspended,
-            tuple(edge.hashes for edge in edges),
-            first.first_seqs,
-        )
+        size = line[2]
+        levels = [level for level in _LEVELS if level == 1 or size >> _BITS * level]
+        places = [(level, _number(size, level)) for level in levels]
+        edges = [read_tile(transaction, tenant_id, *place) or Tile() for place in places]
+        hashes = tuple(edge.hashes for edge in edges)
+        known = dict(zip(_TREE.selected_columns.keys(), line, strict=True))
+        return TreeState(tenant_id, **known, edges=hashes, first_seqs=edges[0].first_seqs)
     return None
 
 
@@ -257,36 +234,23 @@ async def find_tree(session: AsyncSession, tenant_id: str) -> TreeState | None:
     return await within(session, read_tree, tenant_id)
 
 
-def read_tiles(
-    transaction: Transaction, tenant_id: str, size: int, positions: Collection[int]
-) -> Tiles:
-    """The tiles above these leaves in a tree of that size, those that exist, level 0 excepted."""
-    places = {
-        (level, _number(position, level))
-        for level in _LEVELS
-        if level == 1 or size >> _BITS * level
-        for position in positions
-    }
-    found = {place: _read_tile(transaction, tenant_id, *place) for place in places}
-    return {place: tile for place, tile in found.items() if tile is not None}
-
-
-def _read_tile(transaction: Transaction, tenant_id: str, level: int, number: int) -> Tile | None:
+def read_tile(transaction: Transaction, tenant_id: str, level: int, number: int) -> Tile | None:
+    """A tile of level 1 or higher. Raises LeavesDiffer."""
     place = {"tenant_id": tenant_id, "level": level, "number": number}
-    for hashes, first_seqs, pruned in transaction.rows(_TILE, place):
+    for hashes, first_seqs, rows in transaction.rows(_TILE, place):
         try:
             seqs = () if first_seqs is None else tuple(unpack_seqs(first_seqs))
         except LeavesDiffer as fault:
             raise LeavesDiffer(f"tile {level}/{number}: {fault}") from fault
-        flags = pruned or b""
-        if flags.count(0) + flags[: len(seqs)].count(1) != len(flags):
+        of_groups = rows or b""
+        if of_groups[len(seqs) :].strip(b"\0") or not set(of_groups) <= {*Rows}:
             raise LeavesDiffer(f"tile {level}/{number}: its pruned groups are damaged")
-        return Tile(hashes, seqs, flags)
+        return Tile(hashes, seqs, of_groups)
     return None
 
 
 def _get_tile(transaction: Transaction, tree: TreeState, number: int) -> Tile:
-    tile = _read_tile(transaction, tree.tenant_id, 1, number)
+    tile = read_tile(transaction, tree.tenant_id, 1, number)
     if tile is None:
         raise LeavesDiffer(f"tile 1/{number} of the tree is missing")
     return tile
@@ -306,29 +270,19 @@ async def store_extension(session: AsyncSession, extension: Extension) -> bool:
     if not is_as_before or tree.suspended is not None:
         return False
     tree.size, tree.last_seq, tree.tail = after.size, after.last_seq, after.tail
-    for change in extension.tiles:
-        place = (after.tenant_id, change.level, change.number)
-        tile = await session.get(EvidenceTile, place)
+    for (level, number), changed in extension.tiles.items():
+        tile = await session.get(EvidenceTile, (after.tenant_id, level, number))
         if tile is None:
-            tile = EvidenceTile(tenant_id=after.tenant_id, level=change.level, number=change.number)
+            tile = EvidenceTile(tenant_id=after.tenant_id, level=level, number=number)
             session.add(tile)
-        tile.hashes = change.hashes
-        if change.first_seqs:
-            tile.first_seq, tile.first_seqs = change.first_seqs[0], pack_seqs(change.first_seqs)
+        tile.hashes = changed.hashes
+        if changed.first_seqs:
+            tile.first_seq, tile.first_seqs = changed.first_seqs[0], pack_seqs(changed.first_seqs)
     await session.flush()
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedGroup:
-    """A group of the tree; `is_pruned` if all its rows are, else those that are one by one."""
-
-    group: Group
-    is_pruned: bool
-    pruned: tuple[PrunedLeaf, ...]
-
-
-def read_group_of_seq(transaction: Transaction, tree: TreeState, seq: int) -> LocatedGroup | None:
+def read_group_of_seq(transaction: Transaction, tree: TreeState, seq: int) -> Group | None:
     """The group whose rows are around `seq`; None before the first and after the last row."""
     if seq > tree.last_seq:
         return None
@@ -338,23 +292,18 @@ def read_group_of_seq(transaction: Transaction, tree: TreeState, seq: int) -> Lo
     return None
 
 
-def read_group(transaction: Transaction, tree: TreeState, number: int) -> LocatedGroup:
+def read_group(transaction: Transaction, tree: TreeState, number: int) -> Group:
     """The group of this number, which has begun. Raises LeavesDiffer."""
-    for located in _groups(transaction, tree, number, number + 1):
-        return located
+    for group in read_groups(transaction, tree, number, number + 1):
+        return group
     raise LeavesDiffer(f"group {number} of the tree is missing")
 
 
-async def list_groups(
-    session: AsyncSession, tree: TreeState, tile_number: int
-) -> list[LocatedGroup]:
-    """The groups of a tile of level 1, in order. Raises LeavesDiffer."""
-    first = tile_number * GROUP
-    return await within(session, _groups, tree, first, first + GROUP)
+def read_groups(transaction: Transaction, tree: TreeState, first: int, end: int) -> list[Group]:
+    """The groups from number `first` to before `end`, which are of one tile.
 
-
-def _groups(transaction: Transaction, tree: TreeState, first: int, end: int) -> list[LocatedGroup]:
-    """The groups from number `first` to before `end`, which are of one tile."""
+    Raises LeavesDiffer.
+    """
     number, start = divmod(first, GROUP)
     tile = _get_tile(transaction, tree, number)
     # Only those of `tree`, which may have grown since it was read.
@@ -363,29 +312,50 @@ def _groups(transaction: Transaction, tree: TreeState, first: int, end: int) -> 
     if (number + 1) * GROUP**2 < tree.size:
         seqs[-1] = _get_tile(transaction, tree, number + 1).first_seqs[0]
     bounds = {"tenant_id": tree.tenant_id, "first": first, "end": end}
-    pruned = {line[0]: line[1] for line in transaction.rows(_PRUNED, bounds)}
+    pruned = {line[0]: unpack_pruned(line[1]) for line in transaction.rows(_PRUNED, bounds)}
+    rows = tile.rows.ljust(GROUP, b"\0")
     return [
-        LocatedGroup(
-            Group(group, seqs[at], seqs[at + 1], min(GROUP, tree.size - group * GROUP)),
-            tile.pruned[at : at + 1] == b"\x01",
-            tuple(unpack_pruned(pruned[group])) if group in pruned else (),
+        Group(
+            number=group,
+            first_seq=seqs[at],
+            end_seq=seqs[at + 1],
+            size=min(GROUP, tree.size - group * GROUP),
+            rows=Rows(rows[at]),
+            pruned=(*pruned.get(group, ()),),
         )
         for at, group in enumerate(range(first, end), start)
         if at < len(known)
     ]
 
 
-async def list_tiles(session: AsyncSession, tree: TreeState) -> list[tuple[int, int, int]]:
-    """Each tile of level 1, and from which seq to before which its rows are."""
+def read_bounds(transaction: Transaction, tree: TreeState) -> list[tuple[int, int, int, bool]]:
+    """Each tile of level 1: from which seq to before which its rows are, and if some are lost."""
+    found = transaction.rows(_FIRST_SEQS, {"tenant_id": tree.tenant_id})
+    ends = [first for _, first, _ in found[1:]] + [tree.last_seq + 1]
+    return [
+        (number, first or 0, end or 0, Rows.LOST in (rows or b""))
+        for (number, first, rows), end in zip(found, ends, strict=True)
+    ]
 
-    def read(transaction: Transaction) -> list[tuple[int, int, int]]:
-        found = transaction.rows(_FIRST_SEQS, {"tenant_id": tree.tenant_id})
-        ends = [first for _, first in found[1:]] + [tree.last_seq + 1]
-        return [
-            (number, first or 0, end or 0) for (number, first), end in zip(found, ends, strict=True)
-        ]
 
-    return await within(session, read)
+async def set_rows(session: AsyncSession, tenant_id: str, groups: Mapping[int, Rows]) -> None:
+    """Note what is stored of the rows of these groups, and advance `min_index`."""
+    for number in sorted({group // GROUP for group in groups}):
+        tile = await session.get_one(EvidenceTile, (tenant_id, 1, number))
+        rows = bytearray((tile.pruned or b"").ljust(GROUP, b"\0"))
+        for group in range(number * GROUP, (number + 1) * GROUP):
+            rows[group % GROUP] = groups.get(group, rows[group % GROUP])
+        tile.pruned = bytes(rows)
+    await session.flush()
+    tree = await session.get_one(EvidenceTree, tenant_id)
+    first = tree.min_index // GROUP
+    while found := await session.get(EvidenceTile, (tenant_id, 1, first // GROUP)):
+        of_groups = (found.pruned or b"").ljust(GROUP, b"\0")
+        behind = of_groups[first % GROUP :].lstrip(bytes([Rows.PRUNED]))
+        first += GROUP - first % GROUP - len(behind)
+        if behind:
+            break
+    tree.min_index = first * GROUP
 
 
 def read_day_keys(
@@ -399,47 +369,33 @@ def read_day_keys(
     }
 
 
-async def load_day_keys(
-    session: AsyncSession, tenant_id: str, days: Collection[date]
-) -> dict[date, bytes]:
-    """See `read_day_keys`."""
-    return await within(session, read_day_keys, tenant_id, days)
-
-
 def read_checkpoint(
     transaction: Transaction, tree: TreeState, size: int | None = None
 ) -> StoredCheckpoint | None:
     """The log's checkpoint of this size, or its newest one."""
     if size is None:
-        lines = transaction.rows(_LAST_CHECKPOINT, {"tenant_id": tree.tenant_id})
-    else:
-        place = {"tenant_id": tree.tenant_id, "generation": tree.generation, "size": size}
-        lines = transaction.rows(_CHECKPOINT, place)
+        return read_last_checkpoint(transaction, tree.tenant_id)
+    place = {"tenant_id": tree.tenant_id, "generation": tree.generation, "size": size}
+    lines = transaction.rows(_CHECKPOINT, place)
+    return next((StoredCheckpoint(*line) for line in lines), None)
+
+
+def read_last_checkpoint(transaction: Transaction, tenant_id: str) -> StoredCheckpoint | None:
+    """The organisation's newest checkpoint."""
+    lines = transaction.rows(_LAST_CHECKPOINT, {"tenant_id": tenant_id})
     return next((StoredCheckpoint(*line) for line in lines), None)
 
 
 async def last_checkpoint(session: AsyncSession, tenant_id: str) -> StoredCheckpoint | None:
-    """The organisation's newest checkpoint."""
-
-    def read(transaction: Transaction) -> StoredCheckpoint | None:
-        lines = transaction.rows(_LAST_CHECKPOINT, {"tenant_id": tenant_id})
-        return next((StoredCheckpoint(*line) for line in lines), None)
-
-    return await within(session, read)
+    """See `read_last_checkpoint`."""
+    return await within(session, read_last_checkpoint, tenant_id)
 
 
-async def list_checkpoints(
-    session: AsyncSession, tree: TreeState, tile_number: int
+def read_checkpoints(
+    transaction: Transaction, tree: TreeState, tile_number: int
 ) -> list[StoredCheckpoint]:
     """The checkpoints whose sizes end in a tile of level 1."""
-
-    def read(transaction: Transaction) -> list[StoredCheckpoint]:
-        first = tile_number * GROUP**2
-        bounds = {
-            "tenant_id": tree.tenant_id,
-            "first": first,
-            "end": min(first + GROUP**2, tree.size),
-        }
-        return [StoredCheckpoint(*line) for line in transaction.rows(_CHECKPOINTS_BETWEEN, bounds)]
-
-    return await within(session, read)
+    first = tile_number * GROUP**2
+    end = min(first + GROUP**2, tree.size)
+    bounds = {"tenant_id": tree.tenant_id, "first": first, "end": end}
+    return [StoredCheckpoint(*line) for line in transaction.rows(_CHECKPOINTS_BETWEEN, bounds)]

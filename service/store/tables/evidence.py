@@ -34,8 +34,8 @@ class EvidenceTile(Base):
     """A tile of level 1 or higher: hashes of groups of 256 leaves or hashes below.
 
     Of level 1 also the `first_seqs` of its groups (see `analytics.evidence.groups`), with that of
-    an unfinished group, the first of them apart, and whether all rows of a group are pruned:
-    `pruned` has a byte for each, 1 if they are; null if none are.
+    an unfinished group, the first of them apart, and what is stored of the rows of each group:
+    `pruned` has a byte for each (`analytics.evidence.groups.Rows`); null: all are.
     """
 
     __tablename__ = "evidence_tiles"

@@ -1,9 +1,13 @@
 """One history is signed: across keys, restores and processes."""
 
+import asyncio
+
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from analytics.evidence.notes import Checkpoint, Note, VerifierKey
+from service.app.background_jobs import signing
 from service.audit.evidence.continuity import (
     RESTORED,
     resume,
@@ -59,6 +63,15 @@ async def test_another_secret_key_signs_nothing_until_a_key_is_begun(audit, sett
         await accept(audit)
         with pytest.raises(KEY_LOST, match="evidence key rotate"):
             await worker.checkpointer.take_in()
+        with capture_logs() as logs:
+            rounds = asyncio.create_task(signing(worker).run(stop := asyncio.Event()))
+            while "maintenance_failed" not in {line["event"] for line in logs}:
+                await worker.store.ping()
+            stop.set()
+            await rounds
+        (line, *_) = (line for line in logs if line["event"] == "maintenance_failed")
+        assert line["reason"].endswith("`countersign evidence key rotate`")
+        assert "exc_info" not in line
         await rotate_key(worker.store, other.secret_key, BY_OPERATOR)
         assert await worker.checkpointer.take_in() > 0
     finally:

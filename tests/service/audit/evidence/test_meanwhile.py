@@ -62,17 +62,16 @@ async def test_a_tile_beyond_the_tree_costs_nothing(audit, path):
 async def test_a_tree_that_grows_while_it_is_compared_is_no_difference(audit, monkeypatch):
     await accept(audit, 200)
     await sign(audit)
-    list_checkpoints, grown = monitor.list_checkpoints, []
+    list_losses, grown = monitor.list_losses, []
 
-    async def after_growth(session, tree, number):
+    async def before_growth(session, tenant_id):
         if not grown:
-            grown.append(tree.size)
+            grown.append(tenant_id)
             await accept(audit, 100)
             await sign(audit)
-        async with audit.services.store.read() as fresh:
-            return await list_checkpoints(fresh, tree, number)
+        return await list_losses(session, tenant_id)
 
-    monkeypatch.setattr(monitor, "list_checkpoints", after_growth)
+    monkeypatch.setattr(monitor, "list_losses", before_growth)
     assert (await audit.services.monitor.compare(audit.world.acme.id)).differences == []
     assert grown
 
