@@ -329,6 +329,7 @@ WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "prune": lambda services: services.pruner.prune_in_background(),
     "sign": lambda services: services.checkpointer.sign_due(),
     "unlink": lambda services: services.garbage_collector.unlink_retired(),
+    "match": lambda services: services.retro.match_due(),
     "lock": lambda services: services.locker.lock_due(),
     "publish": publish,
     "upload": lambda services: upload_segments(services.store, services.lake, lambda *_: None),

@@ -1,7 +1,7 @@
 """Filters: parsed from query parameters, applied as SQL or as an Arrow mask."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import StrEnum
@@ -92,6 +92,11 @@ class Condition:
                 is_wanted = True
                 is_alternative_met = is_alternative_met or term.is_met(value)
         return is_alternative_met or not is_wanted
+
+
+def among(column: str, texts: Iterable[str]) -> Condition:
+    """The rows whose `column` has one of `texts`, which may be thousands."""
+    return Condition(column, tuple(Term(text, is_prefix=False, is_negated=False) for text in texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +254,11 @@ def where(query: Query) -> tuple[str, dict[str, Any]]:
         clauses.append(f"created_at < {bind(query.until)}::TIMESTAMPTZ")
     for condition in query.conditions:
         column = condition.column
-        wanted = [_matches(column, term, bind) for term in condition.wanted]
-        if wanted:
-            clauses.append(f"({' OR '.join(wanted)})")
+        wanted = condition.wanted
+        if len(wanted) > VALUES_MAX:  # of `among`
+            clauses.append(f"{column} IN (SELECT unnest({bind([term.text for term in wanted])}))")
+        elif wanted:
+            clauses.append(f"({' OR '.join(_matches(column, term, bind) for term in wanted)})")
         clauses += [
             f"({column} IS NULL OR NOT {_matches(column, term, bind)})"
             for term in condition.unwanted

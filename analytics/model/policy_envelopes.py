@@ -77,6 +77,27 @@ class BlocklistImported(Envelope, frozen=True, kw_only=True):
     sha256: str
 
 
+class InstallsMatched(Envelope, frozen=True, kw_only=True):
+    """An advisory (`source` osv) or a deny rule (operator) would have blocked past installs.
+
+    `number` is the blocklist's generation, or the policy's revision, that it came with. `packages`
+    are the first of them, each with its ecosystem; `runs` is the number of CI runs.
+    """
+
+    event = Event("installs_matched")
+    label = "Past installs affected"
+    icon = "alert"
+    changes_org = False
+    rule_id: str
+    source: Literal["osv", "operator"]
+    packages: list[str]
+    installs: Count
+    runs: Count
+    first_at: str
+    last_at: str
+    number: Count
+
+
 class ArtifactAccepted(Envelope, frozen=True, kw_only=True):
     """The operator accepted that a registry offers another file under a name.
 

@@ -110,7 +110,7 @@ class Reader:
         heads, rest = self.planner.heads(snapshot, query, column)
         if heads:
             return self._top_by_heads(heads, rest, snapshot, query, column, limit)
-        return top_of(self._count_values(snapshot, query, column, limit), limit)
+        return top_of(self.count_all_values(snapshot, query, column, limit), limit)
 
     def count_values_of(
         self, snapshot: Snapshot, query: Query, columns: Sequence[str], limit: int
@@ -150,6 +150,16 @@ class Reader:
         """
         return self.planner.rows(snapshot, query).groups(self.resources, columns, limit)
 
+    def joined(
+        self, snapshot: Snapshot, query: Query, keys: pa.Table, columns: str, behind: str
+    ) -> pa.Table:
+        """`columns` (in SQL) of the rows of `query` that have the values of a line of `keys`.
+
+        Null is a value. Columns of `keys` that rows do not have are of its line; `behind` follows.
+        """
+        part = self.planner.rows(snapshot, query).part
+        return DuckDBScan(part, query, None).joined(self.resources, keys, columns, behind)
+
     def _top_by_heads(
         self,
         heads: Sequence[SegmentHead],
@@ -161,21 +171,24 @@ class Reader:
     ) -> list[tuple[str, int]]:
         """`count_values` of a snapshot of which all but the part `rest` has `heads`."""
         # A value that is rare in one part may be frequent in another: no part is cut off.
-        counted = self._count_values(rest, query, column, None)
+        counted = self.count_all_values(rest, query, column, None)
         top = top_values(heads, counted, limit)
         if top is not None:
             return top
         # Heads say too little of values that are equally frequent, short columns everything.
         short, rest = self.planner.heads(snapshot, query, column, short_values)
-        totals = self._count_values(rest, query, column, None if short else limit)
+        totals = self.count_all_values(rest, query, column, None if short else limit)
         for part in short:
             totals.update(dict(part.head.values))
         return top_of(totals, limit)
 
-    def _count_values(
-        self, snapshot: Snapshot, query: Query, column: str, limit: int | None
+    def count_all_values(
+        self, snapshot: Snapshot, query: Query, column: str, limit: int | None = None
     ) -> Counter[str]:
-        """The rows by value of `column`; of the `limit` most frequent ones at least."""
+        """The rows by value of `column`; of the `limit` most frequent ones at least.
+
+        Where indexes say it, no row is read.
+        """
         scans = self.planner.count_values(snapshot, query, column)
         # A value that is rare in one scan may be frequent in all of them together.
         part_limit = limit if len(scans) == 1 else None

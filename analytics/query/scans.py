@@ -291,6 +291,24 @@ class DuckDBScan:
         )
         return counted.cast(aggregates.group_schema(columns))
 
+    def joined(self, resources: Resources, keys: pa.Table, columns: str, behind: str) -> pa.Table:
+        """See `Reader.joined`."""
+        is_wanted, bound = condition(self.query, self.part.watermark)
+        rows = self._source(resources)
+        is_equal = " AND ".join(
+            f"of_row.{name} IS NOT DISTINCT FROM of_key.{name}"
+            for name in keys.column_names
+            if name in AUDIT_SCHEMA.names
+        )
+        with resources.local(self.part.segments):
+            return resources.engine.select(
+                f"SELECT {columns} FROM (SELECT * FROM ({rows.sql}) WHERE {is_wanted}) AS of_row"
+                f" JOIN given_keys AS of_key ON {is_equal} {behind}",
+                bound | rows.bound,
+                rows.tables | {"given_keys": keys},
+                resources.cancellation,
+            )
+
     def _ask(
         self, resources: Resources, columns: str, behind: str, work: Work, **bound: int
     ) -> pa.Table:

@@ -30,6 +30,7 @@ def other_jobs(services: Services) -> list[Maintenance]:
         maintenance(services),
         signing(services),
         cosigning(services),
+        matching(services),
         housekeeping(services),
         scrubbing(services),
     ]
@@ -74,6 +75,13 @@ def cosigning(services: Services) -> Maintenance:
         )
     ]
     return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
+
+
+def matching(services: Services) -> Maintenance:
+    """The job that compares past installs with new rules, in a loop of its own: it may be long."""
+    every_s = services.settings.seal_interval_s
+    jobs = [BackgroundJob("match_installs", every_s, services.retro.match_due)]
+    return Maintenance(jobs, every_s, services.clock, services.metrics)
 
 
 def sealing(services: Services) -> Maintenance:

@@ -69,12 +69,13 @@ from service.packages.proxy.registries import (
 from service.packages.proxy.registries_file import load_registries
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import upstream_client
+from service.packages.retro.matcher import RetroMatcher
 from service.packages.search_words import read_package
 from service.pages.live import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
 from service.store.group_commit import GroupCommit
-from service.store.lease import EVIDENCE, SCRUB, SEAL, LeaseKeeper
+from service.store.lease import EVIDENCE, RETRO, SCRUB, SEAL, LeaseKeeper
 from service.store.store import Store
 from service.trust.bindings.cache import BindingCache
 from service.trust.bindings.services import BindingServices
@@ -130,6 +131,7 @@ class _SegmentJobs:
     locker: SegmentLocker
     garbage_collector: GarbageCollector
     scrubber: Scrubber
+    retro: RetroMatcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,6 +356,7 @@ def _segment_jobs(
     scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
     seal_lease = LeaseKeeper(store, settings.data_dir, lease_time, SEAL)
     evidence_lease = LeaseKeeper(store, settings.data_dir, lease_time, EVIDENCE)
+    retro_lease = LeaseKeeper(store, settings.data_dir, lease_time, RETRO)
     job = (settings, store, lake, lease, clock)
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
@@ -375,6 +378,7 @@ def _segment_jobs(
         locker=SegmentLocker(*job, metrics),
         garbage_collector=GarbageCollector(*job, publisher),
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
+        retro=RetroMatcher(settings, store, lake, retro_lease, metrics),
     )
 
 

@@ -200,6 +200,20 @@ class TenantLog:
             time_max_s=time_max_s,
         )
 
+    async def read(
+        self,
+        function: Callable[[Reader, Snapshot, Query], _Result],
+        query: Query,
+        time_max_s: float | None = None,
+    ) -> _Result:
+        """The result of `function`, a long computation on rows of `query`."""
+        within = self.within(query)
+        return await self._query(
+            lambda reader: function(reader, self.snapshot, within),
+            is_long=True,
+            time_max_s=time_max_s,
+        )
+
     async def compute(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work`, a long computation on what was read, in the organisation's turn."""
         return await self._query(lambda _: work(), is_long=True)

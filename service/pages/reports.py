@@ -121,6 +121,7 @@ VIEWS: Final = (
                 policy.PolicyExceptionRequested.event,
                 policy.PolicyExceptionDecided.event,
                 policy.BlocklistImported.event,
+                policy.InstallsMatched.event,
                 policy.ArtifactAccepted.event,
             )
         },

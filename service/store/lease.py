@@ -34,6 +34,8 @@ SEAL: Final = "seal"
 """The lease to seal: apart, because a full journal must not wait until a merge has ended."""
 EVIDENCE: Final = "evidence"
 """The lease to let trees of rows grow, and to sign checkpoints."""
+RETRO: Final = "retro"
+"""The lease to compare past installs with new advisories and rules."""
 SCRUB: Final = "scrub"
 """The lease to verify segments in the background, so that nodes share the work."""
 

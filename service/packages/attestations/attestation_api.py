@@ -12,7 +12,7 @@ from analytics.evidence.dsse import Envelope, seal
 from analytics.export.wire import json_objects
 from analytics.model.envelopes import InstallCut
 from analytics.model.events import Decision
-from analytics.model.filters import Condition, Order, Query, Term
+from analytics.model.filters import Order, Query, among
 from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
 from service.audit.evidence.keys import (
@@ -116,9 +116,9 @@ async def list_(call: Call[AuditServices], query: AttestationsQuery) -> Attestat
     """List allowed installs, such as those of a CI run, with the signed statement on each."""
     log = await _log(call)
     of_run = {"run_id": query.run_id, "repository_id": query.repository_id}
-    conditions = [_among(name, text) for name, text in of_run.items() if text is not None]
+    conditions = [among(name, [text]) for name, text in of_run.items() if text is not None]
     allowed = Query(
-        conditions=(_among("decision", Decision.ALLOWED), *conditions), order=Order.OLDEST_FIRST
+        conditions=(among("decision", [Decision.ALLOWED]), *conditions), order=Order.OLDEST_FIRST
     )
     page = await call.services.queries.page(
         call.org, PageRequest(allowed, query.limit, query.cursor), call.services.clock(), log
@@ -178,7 +178,7 @@ async def _cuts(log: TenantLog, rows: Sequence[dict[str, Any]]) -> dict[str, str
     query = Query(
         min(at),
         max(at) + _CUT_WITHIN,
-        (_among("event", InstallCut.event), _among("package_name", *names)),
+        (among("event", [InstallCut.event]), among("package_name", names)),
     )
     cuts: dict[str, str] = {}
     after: int | None = parse_audit_id(min(row["id"] for row in rows))
@@ -188,10 +188,6 @@ async def _cuts(log: TenantLog, rows: Sequence[dict[str, Any]]) -> dict[str, str
             cuts[cut["payload"]["install_id"]] = cut["id"]
         after = found["seq"][-1].as_py() if found.num_rows == _ROWS else None
     return cuts
-
-
-def _among(column: str, *texts: str) -> Condition:
-    return Condition(column, tuple(Term(text, is_prefix=False, is_negated=False) for text in texts))
 
 
 def _install(row: dict[str, Any], signed: Envelope | NoStatement) -> AttestedInstall:

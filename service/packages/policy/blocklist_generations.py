@@ -17,7 +17,7 @@ from service.packages.policy.blocklist_contents import NOTHING, BlocklistContent
 from service.packages.policy.blocklist_loading import BATCH_ROWS, IMPORT_OVERTAKEN, OngoingImport
 from service.packages.policy.repository import contents_of, find_current_import
 from service.store.store import Store, UnitOfWork
-from service.store.tables import AdvisoryEntry, BlocklistImport
+from service.store.tables import AdvisoryEntry, BlocklistImport, Organisation
 
 ALIVE_FOR: Final = timedelta(minutes=1)
 """How long after its last batch an import still counts as under way."""
@@ -119,6 +119,7 @@ class BlocklistGenerations:
             current = await find_current_import(work.session)
             alive_from = work.now - ALIVE_FOR
             entries = (await work.session.scalars(select(BlocklistImport))).all()
+            matched = {*await work.session.scalars(select(Organisation.matched_generation))}
             generations = (
                 await work.session.scalars(select(AdvisoryEntry.generation).distinct())
             ).all()
@@ -128,7 +129,8 @@ class BlocklistGenerations:
             if entry.switched_at is None and entry.progress_at > alive_from
         }
         dead = {entry.generation for entry in entries if entry.switched_at is None} - alive
-        kept = alive | ({current.generation} if current is not None else set())
+        # What past installs were compared with last tells what is new since.
+        kept = alive | matched | ({current.generation} if current is not None else set())
         return sorted((set(generations) | dead) - kept)
 
     async def _delete(self, generations: Sequence[int]) -> None:

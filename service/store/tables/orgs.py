@@ -13,7 +13,8 @@ class Organisation(Base):
 
     While `held_since` is set, a legal hold (`held_reason`) prevents pruning of its rows.
     `trust_revision` increases with every change of its bindings, so that caches of them can tell
-    whether they are current.
+    whether they are current. Its installs were compared with the advisories of the blocklist's
+    `matched_generation` and the deny rules of its policy's `matched_revision`.
     """
 
     __tablename__ = "organisations"
@@ -26,6 +27,8 @@ class Organisation(Base):
     held_since: Mapped[datetime | None]
     held_reason: Mapped[str | None]
     trust_revision: Mapped[int] = mapped_column(default=0)
+    matched_generation: Mapped[int | None]
+    matched_revision: Mapped[int | None]
 
 
 class FormerTier(Base):

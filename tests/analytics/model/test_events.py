@@ -74,6 +74,7 @@ def test_the_catalogue_is_the_specifications_and_ours():
         " session_issued session_revoked"
         " link_sign_in_succeeded device_sign_in_succeeded passkey_registered passkey_removed"
         " sign_in_failed signed_out sign_in_domain_changed policy_changed blocklist_imported"
+        " installs_matched"
         " policy_exception_requested policy_exception_decided"
     )
 

@@ -57,6 +57,8 @@ def adding(slug: str):
             "held_since": None,
             "held_reason": None,
             "trust_revision": 0,
+            "matched_generation": None,
+            "matched_revision": None,
         }
         work.transaction.run(ADD, [line])
         return slug

@@ -1,0 +1,1 @@
+"""What a new advisory or deny rule means for past installs: found, recorded, shown."""

@@ -1,0 +1,173 @@
+"""The job that compares past installs with new advisories and deny rules, and records matches.
+
+An organisation's row tells what its installs were compared with last, and is changed in the
+transaction that records the matches: none is lost or recorded twice if the job is killed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy.orm import aliased
+
+from analytics.model.ecosystems import Ecosystem
+from analytics.model.instants import utc_day
+from analytics.model.policy_envelopes import InstallsMatched
+from service.access.callers import service_context
+from service.audit.lake import Lake
+from service.audit.leased_job import DeferredErrors
+from service.audit.tenant_log import open_log
+from service.core.metrics import Metrics
+from service.core.settings import Settings
+from service.core.threads import in_thread
+from service.packages.policy.blocklist_generations import BlocklistGenerations
+from service.packages.policy.document import decode_document
+from service.packages.policy.evaluation import CompiledPolicy
+from service.packages.policy.model import InForce, InstallPolicy, ReleaseRule
+from service.packages.policy.repository import find_in_force, load_advisories, load_document
+from service.packages.retro.affected import (
+    Book,
+    Package,
+    Suspects,
+    advisory_book,
+    count_affected,
+    find_affected,
+    rule_book,
+)
+from service.store.lease import HeldLease, LeaseKeeper
+from service.store.organisations import get_org_by_id
+from service.store.store import Store
+from service.store.tables import AdvisoryEntry, Organisation
+from service.store.transaction import Transaction
+
+_OLD: Final = aliased(AdvisoryEntry)
+_NEW: Final = AdvisoryEntry
+_KEY: Final = ("ecosystem", "package", "advisory_id")
+_IS_SAME: Final = and_(
+    _OLD.generation == bindparam("before"),
+    *(getattr(_OLD, name) == getattr(_NEW, name) for name in _KEY),
+)
+_CHANGED: Final = (
+    select(_NEW.ecosystem, _NEW.package)
+    .distinct()
+    .outerjoin(_OLD, _IS_SAME)
+    .where(_NEW.generation == bindparam("now"), or_(_OLD.spec.is_(None), _OLD.spec != _NEW.spec))
+)
+_ORGS: Final = select(
+    Organisation.id,
+    func.coalesce(Organisation.matched_revision, 0),
+    func.coalesce(Organisation.matched_generation, 0),
+)
+
+
+class _Due(NamedTuple):
+    """An organisation, what its installs were compared with last, and what is in force now."""
+
+    tenant_id: str
+    before: InForce
+    now: InForce
+
+
+class RetroMatcher:
+    """Matches under its lease, so that any number of processes may run one."""
+
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, metrics: Metrics
+    ) -> None:
+        self._by = service_context(settings.platform_tenant_id)
+        self._store = store
+        self._lake = lake
+        self._lease = lease
+        self._matches = metrics.counter(
+            "countersign_retro_matches",
+            "New advisories and deny rules that would have blocked past installs, by source.",
+            "source",
+        )
+        for source in ("osv", "operator"):  # shown from now on
+            self._matches.labels(source)
+
+    async def match_due(self) -> None:
+        """Compare past installs with what came since the last time. Raises LeaseTaken.
+
+        An organisation whose rows cannot be read does not keep the others waiting: the first such
+        fault is raised at the end.
+        """
+        if not await self._store.read_at_once(_list_due):
+            return
+        faults = DeferredErrors("installs_not_matched")
+        async with self._lease.hold() as lease, lease.renewed():
+            for due in await self._store.read_at_once(_list_due):
+                with faults.of(due.tenant_id, utc_day(self._store.clock())):
+                    await self._match(lease, due)
+        await BlocklistGenerations(self._store).delete_left_over()
+        faults.raise_first()
+
+    async def _match(self, lease: HeldLease, due: _Due) -> None:
+        async with self._store.read() as session:
+            org = await get_org_by_id(session, due.tenant_id)
+        log = await open_log(self._store, self._lake, org, self._store.clock())
+        matches: list[InstallsMatched] = []
+        for suspects in (await self._new_rules(due), await self._new_advisories(due)):
+            if suspects is not None:
+                found = await find_affected(log, suspects)
+                matches += await count_affected(log, found, due.now)
+        async with lease.write() as work:
+            for match in matches:
+                work.record(due.tenant_id, match, self._by, subject=match.rule_id)
+            org = await get_org_by_id(work.session, due.tenant_id)
+            org.matched_revision, org.matched_generation = due.now
+        for match in matches:
+            self._matches.labels(match.source).inc()
+
+    async def _new_rules(self, due: _Due) -> Suspects | None:
+        """The deny rules that are not as they were; None if there are none."""
+        if due.before.revision == due.now.revision:
+            return None
+        old, rules = [
+            await self._deny(due.tenant_id, each.revision) for each in (due.before, due.now)
+        ]
+        # The reason of a rule decides nothing.
+        known = {replace(rule, reason=None) for rule in old}
+        new = [rule for rule in rules if replace(rule, reason=None) not in known]
+        policy = CompiledPolicy(InstallPolicy(deny=tuple(new)))
+
+        async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
+            return await in_thread(lambda: (rule_book(new, packages), rule_book(old, packages)))
+
+        return Suspects(lambda package: bool(policy.on(*package).deny), load) if new else None
+
+    async def _deny(self, tenant_id: str, revision: int) -> Sequence[ReleaseRule]:
+        load = partial(load_document, tenant_id=tenant_id, revision=revision)
+        document = await self._store.read_at_once(load)
+        return () if document is None else (await in_thread(decode_document, document)).deny
+
+    async def _new_advisories(self, due: _Due) -> Suspects | None:
+        """The advisories that are not as they were; None if there are none."""
+        before, now = due.before.generation, due.now.generation
+        if before == now:
+            return None
+        bound = {"before": before, "now": now}
+        rows = await self._store.read_at_once(lambda transaction: transaction.rows(_CHANGED, bound))
+        changed = {(Ecosystem(ecosystem), name) for ecosystem, name in rows}
+
+        async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
+            def stored(transaction: Transaction) -> list[dict[Package, list[tuple[str, bytes]]]]:
+                return [
+                    {each: load_advisories(transaction, number, *each) for each in packages}
+                    for number in (now, before)
+                ]
+
+            new, old = await self._store.read_at_once(stored)
+            return await in_thread(lambda: (advisory_book(new), advisory_book(old)))
+
+        return Suspects(changed.__contains__, load)
+
+
+def _list_due(transaction: Transaction) -> list[_Due]:
+    orgs = [
+        _Due(tenant_id, InForce(*before), find_in_force(transaction, tenant_id))
+        for tenant_id, *before in transaction.rows(_ORGS, {})
+    ]
+    return [due for due in orgs if due.before != due.now]
