@@ -37,6 +37,8 @@ def _values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.lists(_values(kind.item_type), max_size=9)
         case msgspec.inspect.DictType():
             return st.dictionaries(TEXT, _values(kind.value_type), max_size=9)
+        case msgspec.inspect.StructType():
+            return st.fixed_dictionaries({each.name: _values(each.type) for each in kind.fields})
         case msgspec.inspect.UnionType():
             return st.one_of(*map(_values, kind.types))
         case _:
