@@ -16,14 +16,14 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import obstore
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
@@ -41,6 +41,7 @@ from service.store.database_copy import copy_all
 from service.store.engine_factory import create_engines
 from service.store.organisations import get_org
 from service.store.store import Store
+from service.store.tables import Stream
 from tests.databases import DirectTransaction
 from tests.interpreters import run_module
 from tests.replaced import replaced
@@ -324,6 +325,37 @@ async def copy_database(_: Order, on_step: OnStep) -> None:
     await target.dispose()
 
 
+async def deliver_streams(order: Order, on_step: OnStep) -> None:
+    """Deliver all rows to receivers on this machine; a request is two steps, `send` and `sent`."""
+    waited = timedelta(0)
+    services = build_services(order.settings, lambda: order.now + waited)
+    send = services.sender.send
+
+    async def wait(seconds: float) -> None:
+        nonlocal waited
+        waited += timedelta(seconds=seconds)
+        await asyncio.sleep(0)
+
+    async def sending(request: Any) -> Any:
+        on_step("send")
+        outcome = await send(request)
+        on_step("sent")
+        return outcome
+
+    services.sender.send = sending  # type: ignore[method-assign]
+    services.deliveries.wait = wait
+    last_seq = await services.store.last_seq()
+    with watched_steps(services.store, on_step):
+        cursor = 0
+        while cursor < last_seq:
+            await services.deliveries.deliver_due()
+            await asyncio.sleep(0.001)
+            async with services.store.read() as session:
+                cursor = (await session.scalars(select(Stream.cursor))).one()
+        on_step("END")
+    await services.close()
+
+
 WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
@@ -340,7 +372,11 @@ WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
 }
 
 
-OTHER_WORK: Final = {"serve-file": serve_file, "copy-database": copy_database}
+OTHER_WORK: Final = {
+    "serve-file": serve_file,
+    "copy-database": copy_database,
+    "stream": deliver_streams,
+}
 
 
 async def work_on(order: Order, on_step: OnStep) -> None:

@@ -7,7 +7,7 @@ for those that are pruned, whose places and hashes are kept while rows of the gr
 
 import struct
 import zlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from analytics.evidence.canonical import leaf_hashes
 from analytics.evidence.merkle import GROUP, HASH_BYTES, split
 from analytics.model.errors import StoreFault
-from analytics.model.schema import audit_id
+from analytics.model.schema import NO_ROWS, audit_id
 from analytics.storage.journal_batches import decode_batch
 from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_store import SegmentStore
@@ -80,6 +80,43 @@ def rows_between(
                         else file.rows_around(index, first, end)
                     )
                     yield segment.day, _between(rows, first, end)
+
+
+SCANNED_ROWS: Final = 2**18
+"""Of so many rows at most `rows_after` reads the seqs, to find the first ones among them."""
+
+
+def rows_after(
+    store: SegmentStore, snapshot: Snapshot, seq: int, limit: int
+) -> tuple[pa.Table, int]:
+    """The first rows after `seq` by seq, at most `limit`; and the seq up to which these are all.
+
+    There may be none and still some further on. Raises StoreFault.
+    """
+    first = next_seq(snapshot, seq)
+    if first is None:
+        return NO_ROWS, seq
+    end = _scan_end(snapshot, first)
+    seqs = [
+        part.column("seq") for _, part in rows_between(store, snapshot, first, end, only_seqs=True)
+    ]
+    if seqs and len(known := pa.concat_tables([pa.table({"seq": each}) for each in seqs])) > limit:
+        end = known.sort_by("seq").column("seq")[limit].as_py()
+    rows = [part for _, part in rows_between(store, snapshot, first, end)]
+    return pa.concat_tables([NO_ROWS, *rows]).sort_by("seq"), end - 1
+
+
+def _scan_end(snapshot: Snapshot, first: int) -> int:
+    """The last seq before which at most SCANNED_ROWS rows from `first` on can be."""
+    parts = [(least, most + 1, rows) for least, most, rows in snapshot.spans if most >= first]
+
+    def rows_before(end: int) -> int:
+        return sum(
+            min(rows, max(0, min(end, stop) - max(least, first))) for least, stop, rows in parts
+        )
+
+    last = max(stop for _, stop, _ in parts)
+    return first + bisect_right(range(first, last + 1), SCANNED_ROWS, key=rows_before) - 1
 
 
 def split_by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:

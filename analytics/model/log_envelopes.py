@@ -205,3 +205,18 @@ class WitnessRemoved(Envelope, frozen=True, kw_only=True):
     icon = "key"
     name: str
     key: str
+
+
+class StreamChanged(Envelope, frozen=True, kw_only=True):
+    """A stream of rows to a receiver was created, changed, suspended or deleted.
+
+    `detail` is the receiver's address, the row before the next one, or why it was suspended.
+    """
+
+    event = Event("stream_changed")
+    label = "Stream changed"
+    icon = "download"
+    stream_id: str
+    name: str
+    change: str
+    detail: str

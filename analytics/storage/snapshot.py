@@ -30,6 +30,12 @@ class Snapshot:
         """True when there is nothing to read."""
         return not self.segments and not self.batches
 
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """The first and last seq of each segment and batch, and how many rows it has."""
+        segments = [(each.min_seq, each.max_seq, each.rows) for each in self.segments]
+        return segments + [(each.min_seq, each.max_seq, each.rows) for each in self.batches]
+
     def days(self, order: Order) -> list[date]:
         """The UTC days of its rows, in that order."""
         held = {s.day for s in self.segments} | {b.day for b in self.batches}

@@ -14,6 +14,8 @@ class Capability(StrEnum):
     AUDIT_EXPORT = "audit:export"
     POLICY_READ = "policy:r"
     POLICY_WRITE = "policy:w"
+    STREAM_READ = "stream:r"
+    STREAM_WRITE = "stream:w"
     ORG_ADMIN = "org:admin"
     PACKAGES_INSTALL = "packages:install"
     AUDIT_INGEST = "audit:ingest"

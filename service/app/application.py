@@ -28,6 +28,7 @@ from service.audit import export_api, ingest, query_api, saved_searches, sql_api
 from service.audit.evidence import evidence_api, report
 from service.audit.ingest import INGEST_PATH_END
 from service.audit.maintenance import Maintenance
+from service.audit.streams import streams_api
 from service.core.clock import Clock, utc_now
 from service.core.errors import (
     RETRY_AFTER_S,
@@ -231,6 +232,7 @@ _BLUEPRINTS: Final = (
     export_api.blueprint,
     export_api.resource.blueprint,
     sql_api.resource.blueprint,
+    streams_api.resource.blueprint,
     ingest.blueprint,
     exchange.blueprint,
     organisations.resource.blueprint,

@@ -8,6 +8,7 @@ from service.access.callers import service_context
 from service.app.composition import Services
 from service.audit.export_entries import close_silent_exports
 from service.audit.maintenance import BackgroundJob, Maintenance, maintenance_jobs
+from service.audit.streams.delivery import ROUND_S
 from service.packages.install_tokens.machine_tokens import delete_expired_machine_tokens
 from service.packages.install_tokens.tokens import delete_expired_tokens
 from service.packages.proxy.artifacts import delete_expired_artifacts
@@ -21,7 +22,7 @@ CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
 def seal_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs that must not wait for anything else."""
-    return [sealing(services)]
+    return [sealing(services), streaming(services)]
 
 
 def other_jobs(services: Services) -> list[Maintenance]:
@@ -95,6 +96,12 @@ def sealing(services: Services) -> Maintenance:
         )
     ]
     return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+
+
+def streaming(services: Services) -> Maintenance:
+    """The job that delivers streams; its tasks go on between two rounds."""
+    jobs = [BackgroundJob("deliver_streams", 0, services.deliveries.deliver_due)]
+    return Maintenance(jobs, ROUND_S, services.clock, services.metrics)
 
 
 def write_behind(services: Services) -> Maintenance:

@@ -34,6 +34,8 @@ from service.audit.sealer import Sealer
 from service.audit.segment_locks import SegmentLocker
 from service.audit.services import AuditServices
 from service.audit.sql_runs import SqlRunner
+from service.audit.streams.delivery import Deliveries
+from service.audit.streams.sending import Sender
 from service.audit.worker_process import WorkerProcess
 from service.ci.issuers.issuers import Issuers, load_issuers
 from service.ci.issuers.key_source import KeySource
@@ -41,7 +43,7 @@ from service.ci.verifier.usage import BindingUse
 from service.ci.verifier.verifier import Verifier
 from service.core.clock import Clock, machine_uptime
 from service.core.errors import StoreUnavailable
-from service.core.http_client import NO_NETWORK, outgoing_client
+from service.core.http_client import NO_NETWORK, client_tls, outgoing_client
 from service.core.loop_turns import LoopTurns
 from service.core.metrics import Metrics
 from service.core.process_metrics import METRICS_FOLDER
@@ -75,7 +77,7 @@ from service.pages.live import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
 from service.store.group_commit import GroupCommit
-from service.store.lease import EVIDENCE, RETRO, SCRUB, SEAL, LeaseKeeper
+from service.store.lease import EVIDENCE, RETRO, SCRUB, SEAL, STREAMS, LeaseKeeper
 from service.store.store import Store
 from service.trust.bindings.cache import BindingCache
 from service.trust.bindings.services import BindingServices
@@ -132,6 +134,8 @@ class _SegmentJobs:
     garbage_collector: GarbageCollector
     scrubber: Scrubber
     retro: RetroMatcher
+    sender: Sender
+    deliveries: Deliveries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +171,7 @@ class Services(_Trust, _SegmentJobs, _Installs):
             self.audit_queries,
             self.exporter,
             self.sql_runner,
+            self.sender,
             readers=(read_advisory, read_package, read_rule),
         )
         policy = PolicyServices(*shared, self.lake, self.policies, self.listings, self.worker)
@@ -227,6 +232,8 @@ class Services(_Trust, _SegmentJobs, _Installs):
 
     async def close(self) -> None:
         """Finish what is under way, then release the network, the database and the engine."""
+        await self.deliveries.close()
+        await self.sender.close()
         await self.keys.close()
         await self.sign_in.close()
         await self.proxy.close()
@@ -357,6 +364,8 @@ def _segment_jobs(
     seal_lease = LeaseKeeper(store, settings.data_dir, lease_time, SEAL)
     evidence_lease = LeaseKeeper(store, settings.data_dir, lease_time, EVIDENCE)
     retro_lease = LeaseKeeper(store, settings.data_dir, lease_time, RETRO)
+    stream_lease = LeaseKeeper(store, settings.data_dir, lease_time, STREAMS)
+    sender = Sender(settings.stream_networks, client_tls, clock)
     job = (settings, store, lake, lease, clock)
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
@@ -379,6 +388,8 @@ def _segment_jobs(
         garbage_collector=GarbageCollector(*job, publisher),
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
         retro=RetroMatcher(settings, store, lake, retro_lease, metrics),
+        sender=sender,
+        deliveries=Deliveries(settings, store, lake, stream_lease, sender, clock, metrics),
     )
 
 

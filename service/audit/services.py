@@ -8,6 +8,7 @@ from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
 from service.audit.readings import WordReader
 from service.audit.sql_runs import SqlRunner
+from service.audit.streams.sending import Sender
 from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
@@ -23,6 +24,7 @@ class AuditServices(BaseServices):
     queries: AuditQueryService
     exporter: Exporter
     sql: SqlRunner
+    sender: Sender
     readers: tuple[WordReader, ...]
     """What reads the words of searches that rooms above know."""
 

@@ -1,5 +1,6 @@
 """Secrets: the service's own, keys derived from them, and tokens stored only as hashes."""
 
+import base64
 import contextlib
 import hashlib
 import secrets
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -17,7 +20,12 @@ _FILES: Final = ("admin_token", "secret_key", "metrics_token")
 """Settings without which a secret is generated into the data dir, in a file of the same name."""
 _TOKEN_BYTES: Final = 32
 _KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
 _UNUSABLE: Final = "{path} holds no secret: restore it, or delete it to get a new one"
+
+
+class UnusableSecret(Exception):
+    """COUNTERSIGN_SECRET_KEY is not the one that a stored secret was encrypted with."""
 
 
 def with_secrets(settings: Settings) -> Settings:
@@ -117,3 +125,24 @@ def new_token(prefix: str = "") -> str:
 def token_hash(token: str) -> str:
     """The hash to store a bearer secret and look it up by; a fast one suffices for 256 bits."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def seal(secret_key: str, owner: str, text: str) -> str:
+    """`text` encrypted (AES-256-GCM) for storage in the row of `owner`, and no other."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    sealed = AESGCM(derive_key(secret_key, "stored secrets")).encrypt(
+        nonce, text.encode(), owner.encode()
+    )
+    return base64.b64encode(nonce + sealed).decode()
+
+
+def unseal(secret_key: str, owner: str, sealed: str) -> str:
+    """The text that was sealed. Raises UnusableSecret with another key or another owner."""
+    content = base64.b64decode(sealed)
+    try:
+        text = AESGCM(derive_key(secret_key, "stored secrets")).decrypt(
+            content[:_NONCE_BYTES], content[_NONCE_BYTES:], owner.encode()
+        )
+    except InvalidTag as error:
+        raise UnusableSecret from error
+    return text.decode()

@@ -101,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scrub_mb_per_s: Rate = 10.0
     checkpoint_interval_s: UpToADay = 60.0
     record_reads: bool = True
+    stream_networks: tuple[str, ...] = ()
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
@@ -241,7 +242,12 @@ _ECOSYSTEMS: Final = tuple(
     if name.endswith("_upstream")
 )
 _LISTS: Final = frozenset(
-    {"trusted_proxies", "lake_formats", *(f"proxy_{name}_file_origins" for name in _ECOSYSTEMS)}
+    {
+        "trusted_proxies",
+        "lake_formats",
+        "stream_networks",
+        *(f"proxy_{name}_file_origins" for name in _ECOSYSTEMS),
+    }
 )
 """Settings that are written as a list with commas."""
 
@@ -280,11 +286,12 @@ def load_settings(
             f"{PREFIX}BASE_URL is required when listening on {settings.host}: browsers use"
             " another host name, and forms from an unknown origin are rejected"
         )
-    for network in settings.trusted_proxies:
+    for name in ("trusted_proxies", "stream_networks"):
         try:
-            ip_network(network, strict=False)
+            for network in getattr(settings, name):
+                ip_network(network, strict=False)
         except ValueError as error:
-            raise InvalidSetting(f"{PREFIX}TRUSTED_PROXIES: {error}") from error
+            raise InvalidSetting(f"{PREFIX}{name.upper()}: {error}") from error
     return settings
 
 

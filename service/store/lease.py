@@ -39,6 +39,9 @@ RETRO: Final = "retro"
 SCRUB: Final = "scrub"
 """The lease to verify segments in the background, so that nodes share the work."""
 
+STREAMS: Final = "streams"
+"""The lease to send rows to receivers."""
+
 _POLL_S: Final = 0.2
 _RENEWALS: Final = 3
 """How often `HeldLease.renewed` renews the lease within its lifetime."""

@@ -43,6 +43,7 @@ class Tag(StrEnum):
     EXPORTS = "exports"
     SEARCHES = "searches"
     REPORTS = "reports"
+    STREAMS = "streams"
     POLICY = "policy"
     INSTALLS = "installs"
     ORGANISATION = "organisation"

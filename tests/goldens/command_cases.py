@@ -45,6 +45,21 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "attest list": ("--org acme --run {run_id} --limit 2", "--org acme --cursor x"),
     "attest show": ("--org acme {install_id}", "--org acme {audit_id}"),
+    "stream change": (
+        "--org acme {stream_id} --state paused",
+        "--org acme {stream_id} --after start --new-secret",
+        "--org acme {stream_id} --state x",
+        "--org acme {stream_id} --after x",
+    ),
+    "stream create": (
+        "--org acme --name more --kind webhook --url https://127.0.0.1:1/rows",
+        "--org acme --name more --kind splunk_hec --url https://127.0.0.1:1/rows",
+        "--org acme --name more --kind syslog --url https://127.0.0.1:1/rows",
+        "--org acme --name more --kind x --url https://127.0.0.1:1/rows",
+        "--org acme --name more --kind otlp --url https://127.0.0.1:1/rows --query x=1",
+    ),
+    "stream delete": ("--org acme {stream_id}",),
+    "stream test": ("--org acme {stream_id}",),
     "attest verify": (
         "{statements} --key {key}",
         "{statements} {policy} --key {key}",

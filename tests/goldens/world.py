@@ -57,6 +57,7 @@ ID_NAMES: Final = (
     "key_id",
     "machine_token_id",
     "search_id",
+    "stream_id",
     "exception_id",
 )
 """The names of path parameters for which an installation has something."""
@@ -279,6 +280,11 @@ def _use(made: Installation) -> None:
     try:
         for name, path, form in (
             ("search_id", "audit/searches", {"name": "Blocked", "query": "decision=BLOCKED"}),
+            (
+                "stream_id",
+                "streams",
+                {"name": "SIEM", "kind": "webhook", "url": "https://127.0.0.1:1/rows"},
+            ),
             (
                 "exception_id",
                 "policy/exceptions",

@@ -32,6 +32,7 @@ _PATH_NAMES = (
     "key_id",
     "machine_token_id",
     "search_id",
+    "stream_id",
     "exception_id",
     "export_id",
     "audit_id",
@@ -292,9 +293,9 @@ QUESTIONS = ("/explain", "/sync/plan", "/policy/check", "/policy/preview", "/aud
 
 OF_ADMINS = re.compile(
     r"/\{slug\}(/(api-keys|machine-tokens|members|members/\{member_id\}/sessions|domains|teams|projects"
-    r"|roles))?$"
+    r"|roles|streams))?$"
 )
-"""Read by members alone, most of it with org:admin."""
+"""Read by members alone, most of it with org:admin; no key has a scope for streams."""
 
 
 async def test_the_document_names_the_ways_in(document: Any) -> None:

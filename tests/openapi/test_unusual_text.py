@@ -45,6 +45,7 @@ async def json_bodies(world: World, text: str) -> list[tuple[str, Any]]:
                     slug="acme",
                     binding_id="b" * 26,
                     exception_id="e",
+                    stream_id="s",
                     key_id="k",
                     member_id=world.members["auditor"].id,
                     team_id=world.team.id,

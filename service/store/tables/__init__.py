@@ -11,3 +11,4 @@ from service.store.tables.keys import *
 from service.store.tables.members import *
 from service.store.tables.orgs import *
 from service.store.tables.policy import *
+from service.store.tables.streams import *

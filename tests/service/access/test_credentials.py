@@ -66,6 +66,7 @@ class Request:
     body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
     makes_search: bool = False
+    makes_stream: bool = False
     is_change: bool = False
     """Not for API keys, which only read."""
     has_if_match: bool = False
@@ -160,6 +161,11 @@ REQUESTS: Final = {
     ),
     "machine_tokens.revoke": Request("org:admin", is_of_members=True),
     "searches.list_": Request("audit:r"),
+    "streams.list_": Request("stream:r"),
+    "streams.create": Request("stream:w", good=201, makes_stream=True),
+    "streams.change": Request("stream:w", body={"state": "paused"}),
+    "streams.delete": Request("stream:w"),
+    "streams.test": Request("stream:w"),
     "searches.create": Request("audit:r", good=201, makes_search=True, is_change=True),
     "searches.delete": Request("audit:r", is_change=True),
     "dashboard_investigate.row_page": Request("audit:r"),
@@ -532,6 +538,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<row:audit_id>": "aud_0",
         "<export_id>": "exp_0",
         "<search_id>": "search_0",
+        "<stream_id>": "stream_0",
         "<exception_id>": "pexc_0",
         "<key_id>": "key_0",
         "<machine_token_id>": "mtok_0",
@@ -594,6 +601,12 @@ def new_search() -> dict[str, str]:
     return {"name": f"search {next(numbers)}", "query": "last=1h"}
 
 
+def new_stream() -> dict[str, str]:
+    """A stream to an address that nothing is sent to, under a name of its own."""
+    name = f"stream {next(numbers)}"
+    return {"name": name, "kind": "webhook", "url": "https://127.0.0.1:1/rows"}
+
+
 def new_exception() -> dict[str, str]:
     """A request for an exception of a release that no other asks for."""
     return {"ecosystem": "npm", "package": f"left-pad@1.0.{next(numbers)}", "reason": "needed"}
@@ -611,6 +624,7 @@ def new_name() -> dict[str, str]:
 
 CREATED: Final = {
     "<search_id>": ("/audit/searches", new_search),
+    "<stream_id>": ("/streams", new_stream),
     "<exception_id>": ("/policy/exceptions", new_exception),
     "<key_id>": ("/api-keys", lambda: {"name": "for one request", "scopes": ["audit:r"]}),
     "<team_id>": ("/teams", new_name),
@@ -643,6 +657,8 @@ async def body_of(world: World, wanted: Request, slug: str) -> dict[str, Any]:
     )
     if wanted.makes_search:
         body = {"form" if wanted.is_form else "json": new_search()}
+    if wanted.makes_stream:
+        body = {"json": new_stream()}
     if wanted.makes_exception:
         body = {"json": new_exception()}
     if wanted.makes_member:

@@ -1,0 +1,1 @@
+"""Streams: rows leave for other systems, at least once and in order."""
