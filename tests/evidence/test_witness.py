@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from analytics.evidence.notes import Note, VerifierKey
-from service.audit.evidence.witness import NotCosigned, OtherSizeCosigned, cosign
+from service.audit.evidence.witnesses import NotCosigned, OtherSizeCosigned, cosign
 from service.core.http_client import outgoing_client
 from tests.budgets import only_full
 from tests.evidence.logs import Log
@@ -31,9 +31,7 @@ class Witness:
     url: str
     key: VerifierKey
 
-    async def cosign(
-        self, http: httpx2.AsyncClient, old: int, new: int, log: Log = LOG
-    ) -> list[str]:
+    async def cosign(self, http: httpx2.AsyncClient, old: int, new: int, log: Log = LOG) -> str:
         proof = log.tree.consistency(old, new)
         return await cosign(http, self.key, self.url, old, proof, log.checkpoint(new))
 
@@ -76,9 +74,9 @@ async def test_each_checkpoint_of_a_growing_log_is_cosigned(witness: Witness) ->
     async with outgoing_client() as http:
         old = 0
         for new in (1, 2, 256, 257, 300, 300):
-            lines = await witness.cosign(http, old, new)
+            line = await witness.cosign(http, old, new)
             note = LOG.checkpoint(new)
-            cosigned = Note(note.text, (*note.signatures, *lines))
+            cosigned = Note(note.text, (*note.signatures, line))
             assert cosigned.signers([LOG.key, witness.key]) == [LOG.key, witness.key]
             assert cosigned.cosigned_at(witness.key) > 1_700_000_000
             old = new
@@ -91,7 +89,7 @@ async def test_another_size_than_the_last_one_is_told(witness: Witness) -> None:
         with pytest.raises(OtherSizeCosigned) as other:
             await witness.cosign(http, 0, 300)
         assert other.value.size == 100
-        assert len(await witness.cosign(http, other.value.size, 300)) == 1
+        assert (await witness.cosign(http, other.value.size, 300)).startswith("— ")
 
 
 async def test_a_history_that_was_written_again_is_not_cosigned(witness: Witness) -> None:

@@ -176,7 +176,7 @@ _TESTS: Final = {
     "service/audit/compactor.py": (
         "test_compaction test_takeover service/audit/test_crashes service/test_closing"
     ),
-    "service/audit/evidence/witness.py": "test_witness",
+    "service/audit/evidence/witnesses.py": "test_witness test_witnesses",
     "service/audit/export_entries.py": (
         "test_export_list service/audit/evidence/test_signed_receipts"
     ),

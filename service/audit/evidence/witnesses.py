@@ -1,9 +1,12 @@
 """Which witnesses are asked to cosign checkpoints, and the job that asks them.
 
-A witness holds the last checkpoint that it cosigned, so that this service cannot sign another
-history without it. It is asked after the checkpoint is stored, and never kept waiting for.
+A witness is a server of others that cosigns a checkpoint only if it continues the last one that it
+cosigned (https://c2sp.org/tlog-witness): without it this service cannot sign another history. It is
+asked after the checkpoint is stored, and never kept waiting for.
 """
 
+import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,12 +18,11 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.groups import LeavesDiffer
-from analytics.evidence.notes import COSIGNATURE, InvalidNote, Note, VerifierKey
+from analytics.evidence.notes import COSIGNATURE, InvalidNote, Note, VerifierKey, consistency_text
 from analytics.model.log_envelopes import WitnessAdded, WitnessRemoved
 from analytics.model.rows import AuditContext
 from service.audit.evidence.prover import Prover, note_of
 from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
-from service.audit.evidence.witness import NoAnswer, NotCosigned, OtherSizeCosigned, cosign
 from service.audit.lake import Lake
 from service.audit.tenant_log import open_log
 from service.core.clock import Clock
@@ -45,6 +47,11 @@ WITNESS_EXISTS: Final = Conflict.of(
 )
 TOO_MANY_WITNESSES: Final = Conflict.of(f"limit of {WITNESSES_MAX} witnesses reached")
 WITNESS_NOT_FOUND: Final = NotFound.of("there is no witness {value}", value="witness.example/w1")
+ANSWER_S: Final = 10.0
+ANSWER_BYTES_MAX: Final = 64 * 1024
+_YEAR_10000_S: Final = 253_402_300_800
+_SIZE_TYPE: Final = "text/x.tlog.size"
+_SIZE: Final = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 _log = structlog.get_logger(__name__)
@@ -100,6 +107,69 @@ async def remove_witness(store: Store, by: AuditContext, name: str) -> None:
             work.record(org.id, WitnessRemoved(name=name, key=witness.vkey), by)
 
 
+class NotCosigned(Exception):
+    """A witness did not cosign; the text says why."""
+
+
+class NoAnswer(NotCosigned):
+    """It cannot be reached, or is too slow."""
+
+
+class OtherSizeCosigned(NotCosigned):
+    """The last checkpoint that the witness cosigned is of `size`: send the proof from there."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"it cosigned a checkpoint of {size} rows last")
+        self.size = size
+
+
+async def cosign(
+    http: httpx2.AsyncClient,
+    witness: VerifierKey,
+    url: str,
+    old: int,
+    proof: Sequence[bytes],
+    note: Note,
+) -> str:
+    """The line with which `witness`, whose prefix is `url`, cosigns the checkpoint `note`.
+
+    `proof` says that its tree continues that of `old` rows, which the witness cosigned last.
+    Raises OtherSizeCosigned, NotCosigned.
+    """
+    request = consistency_text(old, proof, str(note)).encode()
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            status, kind, body = await _post(http, f"{url.rstrip('/')}/add-checkpoint", request)
+    except TimeoutError as error:
+        raise NoAnswer(f"no answer within {ANSWER_S:g} s") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise NoAnswer(f"{type(error).__name__}: {error}") from error
+    if status == httpx2.codes.CONFLICT and kind == _SIZE_TYPE and (size := _SIZE.fullmatch(body)):
+        raise OtherSizeCosigned(int(size[1]))
+    if status != httpx2.codes.OK:
+        raise NotCosigned(f"it answered {status}: {body[:200].decode(errors='replace')}")
+    try:
+        lines = Note.parse(f"{note.text}\n{body.decode()}").signatures
+        signed = [line for line in lines if Note(note.text, (line,)).signers([witness])]
+    except (InvalidNote, UnicodeDecodeError) as error:
+        raise NotCosigned(f"its answer is wrong: {error}") from error
+    if not signed:
+        raise NotCosigned(f"it did not sign with the key {witness.label}")
+    if not 0 < Note(note.text, (signed[0],)).cosigned_at(witness) < _YEAR_10000_S:
+        raise NotCosigned("it signed no time that there is")
+    return signed[0]
+
+
+async def _post(http: httpx2.AsyncClient, url: str, content: bytes) -> tuple[int, str, bytes]:
+    async with http.stream("POST", url, content=content, follow_redirects=False) as response:
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > ANSWER_BYTES_MAX:
+                raise httpx2.DecodingError("too long", request=response.request)
+        return response.status_code, response.headers.get("content-type", ""), bytes(body)
+
+
 @dataclass(frozen=True, slots=True)
 class Cosigner:
     """Asks all witnesses to cosign the newest checkpoint of each organisation."""
@@ -138,7 +208,7 @@ class Cosigner:
             if witness.name in silent or note.signers([key]):
                 continue
             try:
-                (line,) = await self._ask(http, org, key, witness.url, note, last.size)
+                line = await self._ask(http, org, key, witness.url, note, last.size)
             except (NotCosigned, Refusal, LeavesDiffer) as error:
                 _log.error("checkpoint_not_cosigned", witness=witness.name, reason=str(error))
                 if isinstance(error, NoAnswer):
@@ -154,7 +224,7 @@ class Cosigner:
         url: str,
         note: Note,
         size: int,
-    ) -> list[str]:
+    ) -> str:
         log = await open_log(self.store, self.lake, org, self.clock())
         prover = Prover(self.store, log)
         old = 0

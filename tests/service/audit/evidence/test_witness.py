@@ -7,8 +7,13 @@ import httpx2
 import pytest
 
 from analytics.evidence.notes import Note, parse_consistency
-from service.audit.evidence import witness as witness_module
-from service.audit.evidence.witness import ANSWER_BYTES_MAX, NotCosigned, OtherSizeCosigned, cosign
+from service.audit.evidence import witnesses
+from service.audit.evidence.witnesses import (
+    ANSWER_BYTES_MAX,
+    NotCosigned,
+    OtherSizeCosigned,
+    cosign,
+)
 from service.core.http_client import outgoing_client
 from tests.evidence.logs import Log, SomeWitness
 
@@ -18,7 +23,7 @@ W1, W2 = SomeWitness("w1.example/a"), SomeWitness("w2.example/a")
 Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
-async def ask(answer: Answer, url: str = "https://w1.example/prefix/") -> list[str]:
+async def ask(answer: Answer, url: str = "https://w1.example/prefix/") -> str:
     async with outgoing_client(httpx2.MockTransport(answer)) as http:
         return await cosign(http, W1.key, url, 4, LOG.tree.consistency(4, 9), NOTE)
 
@@ -39,7 +44,7 @@ async def test_the_request_has_the_form_of_the_specification() -> None:
         seen.append(request)
         return httpx2.Response(200, content=lines(W1).encode())
 
-    assert await ask(answer) == lines(W1).splitlines()
+    assert await ask(answer) == lines(W1).rstrip()
     (request,) = seen
     assert (request.method, str(request.url)) == (
         "POST",
@@ -53,7 +58,7 @@ async def test_the_request_has_the_form_of_the_specification() -> None:
 
 
 async def test_lines_of_others_are_left_out() -> None:
-    assert await ask(answering(lines(W2, W1))) == lines(W1).splitlines()
+    assert await ask(answering(lines(W2, W1))) == lines(W1).rstrip()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ async def test_a_witness_that_is_away_is_told() -> None:
 
 
 async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(witness_module, "ANSWER_S", 0.01)
+    monkeypatch.setattr(witnesses, "ANSWER_S", 0.01)
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
