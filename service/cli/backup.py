@@ -104,27 +104,13 @@ async def _backup(
     help="Restore to the bucket's prefix of another installation, which this one replaces.",
 )
 @click.option(
-    "--accept-rollback",
-    "is_rollback_accepted",
-    is_flag=True,
-    help="Accept that rows signed after the backup are lost: checkpoints go on under another name."
-    " Default: none is signed until `countersign evidence resume`.",
-)
-@click.option(
     "--check",
     "is_check",
     is_flag=True,
     help="Read and compare everything that the backup has or names, and restore nothing.",
 )
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-def restore(
-    source: Path,
-    *,
-    is_forced: bool,
-    is_taken_over: bool,
-    is_rollback_accepted: bool,
-    is_check: bool,
-) -> CommandResult:
+def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: bool) -> CommandResult:
     """Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR).
 
     The service must be stopped. Every file is first compared with the manifest; then the data dir
@@ -143,12 +129,7 @@ def restore(
         return _check(settings, source)
     with byte_progress("Restoring") as show:
         restored = restore_backup(
-            settings,
-            source,
-            show,
-            is_forced=is_forced,
-            is_taken_over=is_taken_over,
-            is_rollback_accepted=is_rollback_accepted,
+            settings, source, show, is_forced=is_forced, is_taken_over=is_taken_over
         )
     manifest, moved_to = restored.manifest, restored.moved_to
     lines = [
@@ -157,8 +138,7 @@ def restore(
     ]
     if moved_to is not None:
         lines.append(f"The previous data dir is now {moved_to}.")
-    if not is_rollback_accepted:
-        lines.append("No checkpoints are signed yet: see `countersign evidence resume --help`.")
+    lines.append("No checkpoints are signed yet: see `countersign evidence resume --help`.")
     if not secret_files(settings.data_dir):
         lines.append("The backup has no secrets: restore them, or new ones will be created.")
     data = {

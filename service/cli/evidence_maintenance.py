@@ -120,13 +120,12 @@ async def evidence_resume(
         confirm(
             "Accept that signed rows may be lost, and go on under another name?", is_sure=is_sure
         )
-    notes = [file.read_text() for file in files]
     async with context.services.store.read() as session:
         org = await get_org(session, slug) if slug else None
     resumed = await resume(
         context.services.store,
         context.audit_context,
-        notes,
+        map(read_checkpoint, files),
         is_rollback_accepted=is_rollback_accepted,
         tenant_id=None if org is None else org.id,
     )

@@ -159,19 +159,6 @@ VIEWS: Final = (
             )
         },
     ),
-    Question(
-        "Proofs of the log",
-        "differences from what was signed, new signing keys, witnesses, what followed a restore",
-        {
-            "event": (
-                log.EvidenceDiffers.event,
-                log.EvidenceKeyRotated.event,
-                log.EvidenceResumed.event,
-                log.WitnessAdded.event,
-                log.WitnessRemoved.event,
-            )
-        },
-    ),
 )
 
 

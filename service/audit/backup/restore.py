@@ -22,7 +22,6 @@ from analytics.storage.fsync import fsync, sync_folders, write_synced
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
 from analytics.storage.verified_files import COPY_MODE
-from service.access.callers import cli_caller
 from service.audit.backup.databases import is_postgresql
 from service.audit.backup.manifest import (
     AUDIT,
@@ -49,7 +48,7 @@ from service.audit.backup.refusals import (
     BackupDamaged,
     ObjectDiffers,
 )
-from service.audit.evidence.continuity import RESTORED, TREES_SINCE, resume_in, suspend_trees
+from service.audit.evidence.continuity import RESTORED, TREES_SINCE, suspend_trees
 from service.audit.evidence.trees import begin_generation
 from service.audit.installation import open_objects, open_objects_at, renew_installation
 from service.core.clock import utc_now
@@ -111,7 +110,6 @@ def restore_backup(
     *,
     is_forced: bool,
     is_taken_over: bool = False,
-    is_rollback_accepted: bool = False,
 ) -> Restored:
     """Restore the backup in `source` as the data dir of `settings`, completely or not at all.
 
@@ -136,9 +134,7 @@ def restore_backup(
     data_dir = settings.data_dir
     manifest = read_manifest(source)
     check_apart(source, data_dir)
-    database = restored_database(
-        manifest, settings, is_forced=is_forced, is_rollback_accepted=is_rollback_accepted
-    )
+    database = restored_database(manifest, settings, is_forced=is_forced)
     _check_data_dir(settings, is_forced=is_forced)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     attempt = RestoreAttempt(manifest, data_dir)
@@ -231,11 +227,7 @@ class RestoredDatabase(Protocol):
 
 
 def restored_database(
-    manifest: Manifest,
-    settings: Settings,
-    *,
-    is_forced: bool,
-    is_rollback_accepted: bool = False,
+    manifest: Manifest, settings: Settings, *, is_forced: bool
 ) -> RestoredDatabase:
     """The database of a backup with `manifest`, checked to be restorable with `settings`.
 
@@ -246,16 +238,15 @@ def restored_database(
     if manifest.is_postgresql != is_postgresql(settings):
         raise BACKUP_OF_POSTGRESQL if manifest.is_postgresql else BACKUP_OF_SQLITE
     if not manifest.is_postgresql:
-        return _RestoredFile(settings, is_rollback_accepted=is_rollback_accepted)
-    dump = _RestoredDump(settings, is_forced, is_rollback_accepted)
+        return _RestoredFile(settings)
+    dump = _RestoredDump(settings, is_forced)
     dump.check()
     return dump
 
 
 class _RestoredFile:
-    def __init__(self, settings: Settings, *, is_rollback_accepted: bool) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._is_rollback_accepted = is_rollback_accepted
         self._file = file_of(settings.database)
         if self._file.parent != settings.data_dir:
             raise DATABASE_ELSEWHERE
@@ -263,7 +254,7 @@ class _RestoredFile:
     def put_in(self, part: Path, installation: str) -> None:
         file = part / self._file.name
         (part / DATABASE).rename(file)
-        asyncio.run(_begin(url_of(file), self._settings, installation, self._is_rollback_accepted))
+        asyncio.run(_begin(url_of(file), self._settings, installation))
         fsync(file)
 
     def fill(self, part: Path, installation: str) -> None:
@@ -271,10 +262,9 @@ class _RestoredFile:
 
 
 class _RestoredDump:
-    def __init__(self, settings: Settings, is_forced: bool, is_rollback_accepted: bool) -> None:
+    def __init__(self, settings: Settings, is_forced: bool) -> None:
         self._settings = settings
         self._is_forced = is_forced
-        self._is_rollback_accepted = is_rollback_accepted
         self._own: set[int] = set()
         """The server's processes for our own connections: they end a moment after those."""
 
@@ -286,8 +276,7 @@ class _RestoredDump:
 
         self.check()
         restore(self._settings.database, part / DUMP)
-        url = self._settings.database
-        asyncio.run(_begin(url, self._settings, installation, self._is_rollback_accepted))
+        asyncio.run(_begin(self._settings.database, self._settings, installation))
         (part / DUMP).unlink()
 
     def check(self) -> None:
@@ -318,16 +307,13 @@ class _RestoredDump:
         return names, others
 
 
-async def _begin(
-    url: str | URL, settings: Settings, installation: str, is_rollback_accepted: bool
-) -> None:
+async def _begin(url: str | URL, settings: Settings, installation: str) -> None:
     """Expire the leases in the backup, and give the restored installation its own id.
 
     It is not the one that was backed up, which may still be running, and may have signed
     checkpoints since: see `service.audit.evidence.continuity`. A backup of an older schema has no
     trees yet.
     """
-    by = cli_caller(settings.platform_tenant_id).audit_context
     store = Store(create_engines(url, settings.database_wait_s), utc_now)
     try:
         async with store.write() as work:
@@ -336,8 +322,6 @@ async def _begin(
             await begin_generation(work)  # of trees that are not in the backup
             if await schema_version_of(work.session) >= TREES_SINCE:
                 await suspend_trees(work.session, RESTORED)
-                if is_rollback_accepted:
-                    await resume_in(work, by, {}, is_rollback_accepted=True)
     finally:
         await store.close()
 

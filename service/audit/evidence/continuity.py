@@ -5,7 +5,7 @@ second root. So a restored tree is suspended until the operator shows the newest
 was kept elsewhere, or accepts that rows are lost: then the log goes on under another name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,7 +54,6 @@ class Resumed:
     slug: str
     name: str
     size: int
-    is_rollback: bool
 
 
 async def suspend_trees(connection: AsyncSession | AsyncConnection, reason: str) -> None:
@@ -67,31 +66,30 @@ async def suspend_trees(connection: AsyncSession | AsyncConnection, reason: str)
 async def resume(
     store: Store,
     by: AuditContext,
-    notes: Sequence[str],
+    held: Iterable[tuple[Note, Checkpoint]],
     *,
     is_rollback_accepted: bool,
     tenant_id: str | None = None,
 ) -> list[Resumed]:
     """Sign all suspended logs again, or only that of one organisation.
 
-    `notes` are the newest checkpoints of them that were kept elsewhere.
+    `held` are the newest checkpoints of them that were kept elsewhere.
 
     Raises Invalid, ROLLED_BACK, ANOTHER_HISTORY, NOTHING_SHOWN; then none is signed again.
     """
-    held = dict(map(_checkpoint, notes))
+    shown_of = {checkpoint.origin: (checkpoint, note) for note, checkpoint in held}
     async with store.write() as work:
-        return await resume_in(work, by, held, tenant_id, is_rollback_accepted=is_rollback_accepted)
+        return await _resume(work, by, shown_of, tenant_id, is_accepted=is_rollback_accepted)
 
 
-async def resume_in(
+async def _resume(
     work: UnitOfWork,
     by: AuditContext,
-    held: Mapping[str, tuple[Checkpoint, Note]],
-    tenant_id: str | None = None,
+    shown_of: Mapping[str, tuple[Checkpoint, Note]],
+    tenant_id: str | None,
     *,
-    is_rollback_accepted: bool,
+    is_accepted: bool,
 ) -> list[Resumed]:
-    """See `resume`; `held` is by the names of logs."""
     slugs = {org.id: org.slug for org in await list_orgs(work.session)}
     suspended = select(EvidenceTree).where(EvidenceTree.suspended.is_not(None))
     if tenant_id is not None:
@@ -99,8 +97,8 @@ async def resume_in(
     resumed: list[Resumed] = []
     for tree in await work.session.scalars(suspended.order_by(EvidenceTree.tenant_id)):
         name = log_name(tree.origin, tree.generation)
-        shown = held.get(name)
-        if not is_rollback_accepted:
+        shown = shown_of.get(name)
+        if not is_accepted:
             await _check(work.session, tree, name, shown)
         else:
             tree.generation = max(tree.generation + 1, await begin_generation(work))
@@ -108,23 +106,14 @@ async def resume_in(
             reason=tree.suspended or "",
             size=tree.size,
             held_size=None if shown is None else shown[0].size,
-            rollback_accepted=is_rollback_accepted,
+            rollback_accepted=is_accepted,
             origin=log_name(tree.origin, tree.generation),
         )
         tree.suspended = None
         work.record(tree.tenant_id, envelope, by)
         slug = slugs.get(tree.tenant_id, tree.tenant_id)
-        resumed.append(Resumed(slug, envelope.origin, tree.size, is_rollback_accepted))
+        resumed.append(Resumed(slug, envelope.origin, tree.size))
     return resumed
-
-
-def _checkpoint(text: str) -> tuple[str, tuple[Checkpoint, Note]]:
-    try:
-        note = Note.parse(text)
-        checkpoint = Checkpoint.parse(note.text)
-    except InvalidNote as error:
-        raise Invalid(f"the file of --checkpoint is not a checkpoint: {error}") from error
-    return checkpoint.origin, (checkpoint, note)
 
 
 async def _check(

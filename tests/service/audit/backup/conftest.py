@@ -99,18 +99,11 @@ def restore(
     data_dir: Path,
     *,
     is_forced: bool = False,
-    is_rollback_accepted: bool = False,
     **changes: Any,
 ) -> Restored:
     """The backup `source` put back as `data_dir`; `changes` are other settings."""
     settings = msgspec.structs.replace(filled.services.settings, data_dir=data_dir, **changes)
-    return restore_backup(
-        settings,
-        source,
-        lambda done, total: None,
-        is_forced=is_forced,
-        is_rollback_accepted=is_rollback_accepted,
-    )
+    return restore_backup(settings, source, lambda done, total: None, is_forced=is_forced)
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ from service.audit.backup.refusals import (
     BackupDamaged,
 )
 from service.audit.backup.restore import _put_in_place, restore_backup
-from service.audit.evidence.continuity import RESTORED
+from service.audit.evidence.continuity import RESTORED, resume
 from service.audit.integrity_check import Check
 from service.core.clock import utc_now
 from service.core.settings import REPOSITORY
@@ -48,6 +48,7 @@ from service.store.migrate import LAST_WITH_ALL_STEPS, NEWER_DATABASE, UNRELEASE
 from service.store.tables import EvidenceCheckpoint, EvidenceTree, Lease
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
+from tests.conftest import BY_OPERATOR
 from tests.crashes import at, full_disk
 from tests.service.audit.backup.conftest import (
     NO_ROOM,
@@ -490,10 +491,12 @@ async def test_an_older_backup_gives_no_log_a_second_history(filled, target, tmp
     await checkpointer.take_in()
     signed = {(each.generation, each.size): each.root for each in await checkpoints(filled)}
     elsewhere = tmp_path / "restored"
-    await asyncio.to_thread(restore, filled, target, elsewhere, is_rollback_accepted=is_accepted)
+    await asyncio.to_thread(restore, filled, target, elsewhere)
 
     async with serving(filled, elsewhere) as app:
         here = app.extensions[EXTENSION]
+        if is_accepted:
+            await resume(here.store, BY_OPERATOR, (), is_rollback_accepted=True)
         async with here.store.write() as work:
             row = sample_row(filled.clock(), version="another")
             await append(work.session, filled.world.acme.id, [row], now=work.now)
