@@ -14,7 +14,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.evidence.merkle import leaf_hash
 from analytics.model.schema import audit_id
 
 VERSION: Final = "1"
@@ -77,11 +76,6 @@ def entries(rows: pa.Table, tenant_id: str, day_key: bytes) -> Iterator[bytes]:
         return special[name]() if name in special else rows.column(COLUMNS[name]).to_pylist()
 
     return map(_encode, map(_Entry, *map(values, _MEMBERS)))
-
-
-def leaf_hashes(rows: pa.Table, tenant_id: str, day_key: bytes) -> bytes:
-    """The hashes of `rows` as leaves, one behind the other."""
-    return b"".join(map(leaf_hash, entries(rows, tenant_id, day_key)))
 
 
 def nonces(day_key: bytes, seqs: Iterable[int]) -> list[str]:

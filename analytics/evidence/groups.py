@@ -17,8 +17,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.evidence.canonical import leaf_hashes
-from analytics.evidence.merkle import GROUP, HASH_BYTES, split
+from analytics.evidence.canonical import entries
+from analytics.evidence.merkle import GROUP, HASH_BYTES, leaf_hash
 from analytics.model.errors import StoreFault
 from analytics.model.schema import NO_ROWS, audit_id
 from analytics.storage.journal_batches import decode_batch
@@ -26,10 +26,8 @@ from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
 
-_HASH: Final = pa.binary(HASH_BYTES)
 _LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
 _CHECKSUM: Final = struct.Struct("<I")
-_SCHEMA: Final = pa.schema([("seq", pa.int64()), ("hash", _HASH)])
 
 
 Leaf = tuple[int, bytes]
@@ -131,70 +129,33 @@ def _between(rows: pa.Table, first: int, end: int) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))
 
 
-@dataclass(frozen=True, slots=True)
-class Leaves:
-    """Leaves in the order of seq: a table of `seq` and `hash`; `days` are those of the rows."""
-
-    table: pa.Table
-    days: frozenset[date] = frozenset()
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    @property
-    def seqs(self) -> list[int]:
-        """The seqs of the rows."""
-        seqs: list[int] = self.table.column("seq").to_pylist()
-        return seqs
-
-    @property
-    def hashes(self) -> bytes:
-        """The hashes, one behind the other."""
-        column = self.table.column("hash").combine_chunks()
-        content = column.buffers()[1] if len(column) else b""
-        start = column.offset * HASH_BYTES if len(column) else 0
-        return bytes(memoryview(content)[start : start + len(column) * HASH_BYTES])
-
-    def each(self) -> list[Leaf]:
-        """One by one."""
-        return list(zip(self.seqs, split(self.hashes), strict=True))
-
-
 def leaves_between(
     store: SegmentStore,
     snapshot: Snapshot,
     first: int,
     end: int,
     day_keys: Mapping[date, bytes],
-) -> Leaves:
-    """The leaves of those rows. Raises StoreFault.
+) -> list[Leaf]:
+    """The leaves of those rows, in order. Raises StoreFault.
 
     A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
     """
-    parts = rows_between(store, snapshot, first, end)
-    return leaves_of(parts, snapshot.tenant_id, day_keys)
+    return leaves_of(rows_between(store, snapshot, first, end), snapshot.tenant_id, day_keys)
 
 
 def leaves_of(
     by_day: Iterable[tuple[date, pa.Table]], tenant_id: str, day_keys: Mapping[date, bytes]
-) -> Leaves:
+) -> list[Leaf]:
     """The leaves of rows, AUDIT_SCHEMA, that come with their day. Raises as `leaves_between`."""
-    parts: list[pa.Table] = []
-    found: set[date] = set()
+    leaves: list[Leaf] = []
     for day, rows in by_day:
         if not rows.num_rows:
             continue
         if day not in day_keys:
             raise LeavesDiffer(f"rows of {day}, which is pruned, are still stored")
-        found.add(day)
-        hashes = leaf_hashes(rows, tenant_id, day_keys[day])
-        column = pa.FixedSizeBinaryArray.from_buffers(
-            _HASH, rows.num_rows, [None, pa.py_buffer(hashes)]
-        )
-        seqs = rows.column("seq").combine_chunks()
-        parts.append(pa.Table.from_arrays([seqs, column], schema=_SCHEMA))
-    table = pa.concat_tables([_SCHEMA.empty_table(), *parts])
-    return Leaves(table.sort_by("seq"), frozenset(found))
+        hashes = map(leaf_hash, entries(rows, tenant_id, day_keys[day]))
+        leaves += zip(rows.column("seq").to_pylist(), hashes, strict=True)
+    return sorted(leaves)
 
 
 def pack_seqs(seqs: Sequence[int]) -> bytes:

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -354,11 +355,16 @@ class Client:
         return self.known_org
 
     async def all_pages(
-        self, path: str, member: str, parameters: QueryParameters | None = None
+        self,
+        path: str,
+        member: str,
+        parameters: QueryParameters | None = None,
+        most: float = inf,
     ) -> list[JsonObject]:
         """All entries of a list that is answered in pages; `member` names them in an answer.
 
-        Raises ServerRefusal after PAGES_MAX.
+        No further page is asked for once there are more than `most`. Raises ServerRefusal after
+        PAGES_MAX.
         """
         entries: list[JsonObject] = []
         cursor = None
@@ -368,7 +374,7 @@ class Client:
             )
             entries += page[member]
             cursor = page["next_cursor"]
-            if cursor is None:
+            if cursor is None or len(entries) > most:
                 return entries
         raise ServerRefusal(f"{self.server} answers with more than {PAGES_MAX} pages of {member}")
 

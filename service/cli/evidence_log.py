@@ -163,19 +163,11 @@ async def _ids(
     client: Client, slug: str, parameters: dict[str, list[str]], last_id: str
 ) -> tuple[list[str], int]:
     """The ids of the rows up to `last_id`, in order; how many are newer. Raises TOO_MANY_ROWS."""
-    ids: list[str] = []
-    cursor: list[str] = []
-    while True:
-        query = parameters | {"limit": [str(PAGE_ROWS)]}
-        page = await client.get(
-            org_path(slug, "audit"), query | ({"cursor": cursor} if cursor else {})
-        )
-        ids += [entry["id"] for entry in page["entries"]]
-        if len(ids) > BUNDLE_ROWS_MAX:
-            raise TOO_MANY_ROWS
-        if page["next_cursor"] is None:
-            break
-        cursor = [page["next_cursor"]]
+    query = parameters | {"limit": [str(PAGE_ROWS)]}
+    entries = await client.all_pages(org_path(slug, "audit"), "entries", query, BUNDLE_ROWS_MAX)
+    ids = [entry["id"] for entry in entries]
+    if len(ids) > BUNDLE_ROWS_MAX:
+        raise TOO_MANY_ROWS
     signed = sorted(audit_id for audit_id in ids if audit_id <= last_id)
     return signed, len(ids) - len(signed)
 

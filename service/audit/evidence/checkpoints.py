@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.canonical import DAY_KEY_BYTES
-from analytics.evidence.groups import Leaves, days_between, leaves_between, next_seq
+from analytics.evidence.groups import Leaf, days_between, leaves_between, next_seq
 from analytics.evidence.notes import Checkpoint
 from analytics.model.instants import utc_day
 from analytics.storage.snapshot import Snapshot
@@ -50,7 +50,7 @@ from service.store.tables import (
 )
 from service.store.transaction import within
 
-STEP_SEQS: Final = 1_000_000
+STEP_SEQS: Final = 250_000
 """The seqs of one step, and so the most rows of it: their hashes are in memory together."""
 
 _log = structlog.get_logger(__name__)
@@ -139,7 +139,7 @@ class Checkpointer:
             end = min(first + STEP_SEQS, snapshot.watermark + 1)
             leaves, keys = await self._read(snapshot, first, end)
             seq = end - 1
-            if len(leaves):
+            if leaves:
                 extension = await self._lake.run_in_thread(partial(extend, state, leaves))
                 await self._commit(lease, extension, keys)
                 state = extension.after
@@ -162,16 +162,14 @@ class Checkpointer:
 
     async def _read(
         self, snapshot: Snapshot, first: int, end: int
-    ) -> tuple[Leaves, dict[date, bytes]]:
-        """The leaves of these seqs, and the keys of their days that are new."""
+    ) -> tuple[list[Leaf], dict[date, bytes]]:
+        """The leaves of these seqs, and the keys of days that are new, of later seqs too."""
         days = days_between(snapshot, first, end)
         async with self._store.read() as session:
             known = await within(session, read_day_keys, snapshot.tenant_id, days)
         new = {day: secrets.token_bytes(DAY_KEY_BYTES) for day in days - known.keys()}
-        leaves = await self._lake.run_in_thread(
-            partial(leaves_between, self._lake.segments, snapshot, first, end, known | new)
-        )
-        return leaves, {day: key for day, key in new.items() if day in leaves.days}
+        read = partial(leaves_between, self._lake.segments, snapshot, first, end, known | new)
+        return await self._lake.run_in_thread(read), new
 
     async def _commit(
         self, lease: HeldLease, extension: Extension, keys: dict[date, bytes]

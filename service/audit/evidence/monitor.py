@@ -298,7 +298,7 @@ class Monitor:
         tile, leaves = _Tile(), list[Leaf]()
         try:
             read = partial(leaves_between, self._lake.segments, snapshot, first, end, keys)
-            leaves = (await self._lake.run_in_thread(read)).each()
+            leaves = await self._lake.run_in_thread(read)
         except StoreUnreachable:
             raise
         except StoreFault as fault:

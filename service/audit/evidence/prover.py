@@ -217,7 +217,7 @@ class Prover:
         return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1), keys
 
     def _leaves(self, group: Group, rows: pa.Table, keys: dict[date, bytes]) -> list[Leaf]:
-        return group.leaves(leaves_of(split_by_day(rows), self.log.org.id, keys).each())
+        return group.leaves(leaves_of(split_by_day(rows), self.log.org.id, keys))
 
     async def _pruned(self, seq: int) -> RowPruned:
         """What to say of a row that was deleted by retention: by which entry of the log."""

@@ -122,7 +122,7 @@ def _read(
     keys: dict[date, bytes],
 ) -> list[Leaf]:
     """Those of rows that go, and seqs without a hash of those that stay, in order."""
-    gone = dict(leaves_between(segments, past, first, end, keys).each())
+    gone = dict(leaves_between(segments, past, first, end, keys))
     parts = rows_between(segments, snapshot, first, end, only_seqs=True)
     seqs = (seq for _, rows in parts for seq in rows.column("seq").to_pylist())
     return [(seq, gone.get(seq, b"")) for seq in sorted(seqs)]

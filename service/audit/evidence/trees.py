@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.groups import (
     Group,
-    Leaves,
+    Leaf,
     LeavesDiffer,
     Rows,
     pack_seqs,
@@ -102,12 +102,12 @@ class Extension:
     root: bytes
 
 
-def extend(state: TreeState, leaves: Leaves) -> Extension:
+def extend(state: TreeState, leaves: Sequence[Leaf]) -> Extension:
     """The tree with further leaves, whose seqs all are after its last one."""
-    seqs = leaves.seqs
+    seqs = [seq for seq, _ in leaves]
     if not seqs or seqs[0] <= state.last_seq:
         raise ValueError("a tree grows by rows that were accepted after its last one")
-    growth = grow([state.tail, *state.edges], leaves.hashes)
+    growth = grow([state.tail, *state.edges], b"".join(leaf for _, leaf in leaves))
     size = state.size + len(seqs)
     begun = range(-(-state.size // GROUP) * GROUP, size, GROUP)
     first_seqs = [*state.first_seqs, *(seqs[index - state.size] for index in begun)]

@@ -3,13 +3,14 @@
 import hashlib
 import hmac
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
 import rfc8785
 
-from analytics.evidence.canonical import COLUMNS, entries, leaf_hashes, nonces
+from analytics.evidence.canonical import COLUMNS, entries, nonces
+from analytics.evidence.groups import leaves_of
 from analytics.evidence.merkle import leaf_hash
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
 
@@ -64,12 +65,12 @@ def test_text_is_spelt_as_rfc_8785_does(text: str) -> None:
     assert rfc8785.dumps(json.loads(entry)) == entry
 
 
-def test_a_hash_is_that_of_the_entry_with_its_nonce() -> None:
-    row = table()
+def test_a_leaf_is_the_hash_of_the_entry_with_its_nonce() -> None:
+    row, day = table(), date(2026, 3, 5)
     (entry,) = entries(row, "org_1", KEY)
-    assert leaf_hashes(row, "org_1", KEY) == leaf_hash(entry)
+    assert leaves_of([(day, row)], "org_1", {day: KEY}) == [(41, leaf_hash(entry))]
     assert [json.loads(entry)["nonce"]] == nonces(KEY, [41]) != nonces(KEY, [42])
-    assert leaf_hashes(row, "org_2", KEY) != leaf_hash(entry)
+    assert leaves_of([(day, row)], "org_2", {day: KEY}) != [(41, leaf_hash(entry))]
 
 
 def test_a_nonce_is_the_beginning_of_an_hmac() -> None:
