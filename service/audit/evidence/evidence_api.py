@@ -1,11 +1,9 @@
 """The endpoints that prove rows: checkpoints, proofs of inclusion and consistency, tiles."""
 
-import base64
 import re
-from collections.abc import Sequence
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta
+from msgspec import Meta
 from quart import Response
 
 from analytics.evidence.groups import LeavesDiffer
@@ -14,7 +12,7 @@ from analytics.model.schema import audit_id as row_id
 from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
 from service.audit.evidence.keys import verifier_keys
-from service.audit.evidence.prover import InclusionOfRow, Prover, note_of
+from service.audit.evidence.prover import Prover, RowProof, Size, in_base64, note_of
 from service.audit.evidence.trees import find_tree, log_name, read_checkpoint
 from service.audit.evidence.witnesses import list_witnesses
 from service.audit.refusals import (
@@ -39,7 +37,6 @@ from service.web.models import (
     OCTETS,
     Answer,
     NonNegative,
-    Omittable,
     RawBytes,
     Request,
     TimestampUs,
@@ -50,15 +47,14 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
 resource = Resource("evidence", "/audit", Tag.EVIDENCE, AuditServices)
 
-Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-
 
 class CheckpointQuery(Request):
     """Which checkpoint."""
 
-    size: Omittable[
+    size: (
         Annotated[Size, Meta(description="The checkpoint of this size; default: the last one.")]
-    ] = UNSET
+        | None
+    ) = None
 
 
 class SignedCheckpoint(Answer):
@@ -86,12 +82,11 @@ class SignedCheckpoint(Answer):
 )
 async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> SignedCheckpoint:
     """The last signed checkpoint of the organisation's log, or the one of a size."""
-    size = None if query.size is UNSET else query.size
     async with call.read() as session:
         tree = await find_tree(session, call.org.id)
         if tree is None:
             raise NO_CHECKPOINT
-        found = await within(session, read_checkpoint, tree, size)
+        found = await within(session, read_checkpoint, tree, query.size)
         if found is None:
             raise CHECKPOINT_NOT_FOUND
         name = log_name(tree.origin, found.generation)
@@ -101,7 +96,7 @@ async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> Signe
         org=call.org.slug,
         origin=name,
         size=found.size,
-        root=_base64([found.root])[0],
+        root=in_base64([found.root])[0],
         last_id=row_id(found.last_seq),
         min_index=tree.min_index,
         signed_at=format_us(found.signed_at),
@@ -109,20 +104,6 @@ async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> Signe
         keys=[str(key) for key in keys],
         witnesses=[witness.vkey for witness in witnesses],
     )
-
-
-class RowProof(Answer):
-    """The proof that a row is in the organisation's log, as its last checkpoint says."""
-
-    org: str
-    id: str
-    index: NonNegative
-    size: Size
-    entry: Annotated[str, Meta(description="The text whose UTF-8 bytes are the leaf.")]
-    hashes: Annotated[list[str], Meta(description="From the leaf's sibling up, in base64.")]
-    note: Annotated[str, Meta(description="The checkpoint that the proof leads to.")]
-    keys: Annotated[list[str], Meta(description="The keys of the log, the newest one first.")]
-    proof: Annotated[str, Meta(description="The proof as a file (C2SP tlog-proof).")]
 
 
 @resource.get(
@@ -142,24 +123,12 @@ class RowProof(Answer):
 )
 async def proof(call: Call[AuditServices], query: CheckpointQuery, audit_id: str) -> RowProof:
     """Prove that a row is in the log, unchanged, by the last checkpoint or another one."""
-    size = None if query.size is UNSET else query.size
-    proved = await prove(call.services, call.org, audit_id, size)
-    return RowProof(
-        org=call.org.slug,
-        id=audit_id,
-        index=proved.index,
-        size=proved.size,
-        entry=proved.entry.decode(),
-        hashes=_base64(proved.hashes),
-        note=proved.note,
-        keys=[str(key) for key in proved.keys],
-        proof=proved.text,
-    )
+    return await prove(call.services, call.org, audit_id, query.size)
 
 
 async def prove(
     services: AuditServices, org: Organisation, audit_id: str, size: int | None = None
-) -> InclusionOfRow:
+) -> RowProof:
     """The proof of a row by the checkpoint of a size (None: the last one).
 
     Raises what the endpoint refuses.
@@ -183,9 +152,10 @@ class ConsistencyQuery(Request):
     old: Annotated[
         int, Meta(ge=0, le=2**63 - 1, description="Rows of the older checkpoint.", examples=[0])
     ]
-    new: Omittable[
+    new: (
         Annotated[Size, Meta(description="Those of the newer one; default: the last checkpoint.")]
-    ] = UNSET
+        | None
+    ) = None
 
 
 class Consistency(Answer):
@@ -207,12 +177,13 @@ class Consistency(Answer):
 )
 async def consistency(call: Call[AuditServices], query: ConsistencyQuery) -> Consistency:
     """Prove that nothing of the log has changed between two of its sizes."""
-    wanted = None if query.new is UNSET else query.new
     try:
-        new, hashes = await (await _prover(call.services, call.org)).consistency(query.old, wanted)
+        new, hashes = await (await _prover(call.services, call.org)).consistency(
+            query.old, query.new
+        )
     except LeavesDiffer as fault:
         raise EVIDENCE_DIFFERS(value=f"number {query.old}") from fault
-    return Consistency(org=call.org.slug, old=query.old, new=new, hashes=_base64(hashes))
+    return Consistency(org=call.org.slug, old=query.old, new=new, hashes=in_base64(hashes))
 
 
 @resource.get(
@@ -241,7 +212,3 @@ async def tile(call: Call[AuditServices], level: str, number: str) -> Response:
 async def _prover(services: AuditServices, org: Organisation) -> Prover:
     log = await open_log(services.store, services.lake, org, services.clock())
     return Prover(services.store, log)
-
-
-def _base64(hashes: Sequence[bytes]) -> list[str]:
-    return [base64.b64encode(each).decode() for each in hashes]

@@ -43,13 +43,8 @@ from service.audit.evidence.trees import (
     read_tile,
     set_rows,
 )
-from service.audit.lake import Lake
-from service.core.clock import Clock
-from service.core.metrics import Metrics
-from service.core.settings import Settings
-from service.store.lease import LeaseKeeper
+from service.audit.leased_job import MeasuredJob
 from service.store.lost_segments import Loss, list_losses
-from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint, EvidenceTile, EvidenceTree
 from service.store.transaction import within
 
@@ -64,7 +59,7 @@ class Comparison:
     """What was compared of one organisation, and how it differs, in sentences."""
 
     tenant_id: str
-    name: str = ""
+    log: str = ""
     size: int = 0
     rows: int = 0
     checkpoints: int = 0
@@ -127,10 +122,8 @@ class _Signed:
 
     def add(self, tree: TreeState, signed: StoredCheckpoint) -> None:
         """A checkpoint of the database."""
-        said, name = (
-            f"the checkpoint of size {signed.size}",
-            log_name(tree.origin, signed.generation),
-        )
+        said = f"the checkpoint of size {signed.size}"
+        name = log_name(tree.origin, signed.generation)
         self.done.checkpoints += 1
         try:
             self._check_signature(said, name, Note.parse(note_of(tree.origin, signed)))
@@ -167,37 +160,24 @@ class _Signed:
                 self.done.differences.append(f"{said} has another root or end than its rows")
 
 
-class Monitor:
+@dataclass(eq=False)
+class Monitor(MeasuredJob):
     """Compares each organisation's log; under a lease, so that one process of all nodes does it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._differences = metrics.gauge(
+    def __post_init__(self) -> None:
+        self._differences = self._metrics.gauge(
             "countersign_evidence_differences",
             "Differences between logs and what was signed of them, when last compared.",
             mode="livemax",
         )
         self._found: dict[str, int] = {}
-        self._interval = timedelta(seconds=settings.scrub_interval_s)
-        self._by = service_context(settings.platform_tenant_id)
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
 
     async def compare_due(self) -> bool:
         """Compare the log that waited longest, if that is due, and record differences.
 
         True if there may be more. Raises LeaseTaken.
         """
-        before = self._clock() - self._interval
+        before = self._clock() - timedelta(seconds=self._settings.scrub_interval_s)
         is_due = or_(EvidenceTree.monitored_at.is_(None), EvidenceTree.monitored_at < before)
         query = select(EvidenceTree.tenant_id).where(is_due).order_by(EvidenceTree.monitored_at)
         async with self._store.read() as session:
@@ -205,7 +185,8 @@ class Monitor:
         if tenant_id is None:
             return False
         async with self._lease.hold() as lease, lease.renewed():
-            await self.record(await self.compare(tenant_id), self._by)
+            by = service_context(self._settings.platform_tenant_id)
+            await self.record(await self.compare(tenant_id), by)
         return True
 
     async def record(self, comparison: Comparison, by: AuditContext) -> None:
@@ -229,7 +210,7 @@ class Monitor:
         self._found[comparison.tenant_id] = len(comparison.differences)
         self._differences.set(sum(self._found.values()))
         for difference in comparison.differences:
-            _log.error("evidence_differs", log=comparison.name, difference=difference)
+            _log.error("evidence_differs", log=comparison.log, difference=difference)
 
     async def compare(self, tenant_id: str, held: Sequence[Note] = ()) -> Comparison:
         """Compare a log with its rows, and with the checkpoints of it in `held`."""
@@ -256,12 +237,26 @@ class Monitor:
             lines = await session.execute(query.group_by(EvidenceCheckpoint.generation))
             counts = {log_name(tree.origin, number): count for number, count in lines}
             keys = {name: await verifier_keys(session, name) for name in counts}
-        done.name, done.size = tree.name, tree.size
+        done.log, done.size = tree.name, tree.size
         if last is None or (last.size, last.last_seq) != (tree.size, tree.last_seq):
             done.differences.append("the tree is not that of its last checkpoint")
-        signed, whole, complete = _Signed(done, keys), CompactRange(), list[bytes]()
+        signed = _Signed(done, keys)
         for note in held:
             signed.add_held(note)
+        await self._compare_tiles(tree, signed, bounds, losses)
+        if done.checkpoints != sum(counts.values()):
+            done.differences.append(
+                f"{sum(counts.values())} checkpoints are stored, {done.checkpoints} of sizes it had"
+            )
+
+    async def _compare_tiles(
+        self,
+        tree: TreeState,
+        signed: _Signed,
+        bounds: Sequence[tuple[int, int, int, bool]],
+        losses: Sequence[Loss],
+    ) -> None:
+        done, whole, complete = signed.done, CompactRange(), list[bytes]()
         for number, first, end, _ in bounds:
             read = partial(read_checkpoints, tree=tree, tile_number=number)
             for checkpoint in await self._store.read_at_once(read):
@@ -275,10 +270,6 @@ class Monitor:
             for root, leaves in found.groups:
                 signed.pass_group(whole, root, leaves)
             complete += [root for root, _ in found.groups if root]
-        if done.checkpoints != sum(counts.values()):
-            done.differences.append(
-                f"{sum(counts.values())} checkpoints are stored, {done.checkpoints} of sizes it had"
-            )
         await self._compare_levels(done, tree, complete)
         if whole.size != tree.size and not done.differences:
             done.differences.append(f"the tree has {whole.size} rows instead of {tree.size}")

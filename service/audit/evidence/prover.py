@@ -1,14 +1,16 @@
 """Makes proofs from the tree and the rows, as of the last checkpoint."""
 
-from collections.abc import Collection
+import base64
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Meta
 
 from analytics.evidence.canonical import entries
 from analytics.evidence.groups import (
@@ -59,26 +61,26 @@ from service.audit.tenant_log import TenantLog
 from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint
 from service.store.transaction import Transaction
+from service.web.models import Answer, NonNegative
+
+Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 PRUNES_MAX: Final = 1_000
 """The prune entries that are searched for the one that deleted a row, newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class InclusionOfRow:
-    """A row's entry, its leaf's index, and the proof that leads to the checkpoint `note`."""
+class RowProof(Answer):
+    """The proof that a row is in the organisation's log, as its last checkpoint says."""
 
-    entry: bytes
-    index: int
-    size: int
-    hashes: list[bytes]
-    note: str
-    keys: list[VerifierKey]
-
-    @property
-    def text(self) -> str:
-        """The proof as a file."""
-        return inclusion_text(self.index, self.hashes, self.note)
+    org: str
+    id: str
+    index: NonNegative
+    size: Size
+    entry: Annotated[str, Meta(description="The text whose UTF-8 bytes are the leaf.")]
+    hashes: Annotated[list[str], Meta(description="From the leaf's sibling up, in base64.")]
+    note: Annotated[str, Meta(description="The checkpoint that the proof leads to.")]
+    keys: Annotated[list[str], Meta(description="The keys of the log, the newest one first.")]
+    proof: Annotated[str, Meta(description="The proof as a file (C2SP tlog-proof).")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,11 @@ class _Found:
     parts: _Parts
 
 
+def in_base64(hashes: Iterable[bytes]) -> list[str]:
+    """Hashes as the API answers them."""
+    return [base64.b64encode(each).decode() for each in hashes]
+
+
 def note_of(origin: str, signed: EvidenceCheckpoint | StoredCheckpoint) -> str:
     """The checkpoint of a log of this origin as a signed note."""
     text = Checkpoint(log_name(origin, signed.generation), signed.size, signed.root).text
@@ -113,7 +120,7 @@ class Prover:
     store: Store
     log: TenantLog
 
-    async def inclusion(self, seq: int, size: int | None = None) -> InclusionOfRow:
+    async def inclusion(self, seq: int, size: int | None = None) -> RowProof:
         """The proof of a row that may be seen, by the checkpoint of a size (None: the last one).
 
         Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NotSignedYet, and LeavesDiffer
@@ -143,7 +150,17 @@ class Prover:
         except WrongProof as error:
             raise LeavesDiffer(f"row {audit_id(seq)} is not as it was signed") from error
         note = note_of(found.parts.tree.origin, signed)
-        return InclusionOfRow(entry, index, signed.size, hashes, note, found.keys)
+        return RowProof(
+            org=self.log.org.slug,
+            id=audit_id(seq),
+            index=index,
+            size=signed.size,
+            entry=entry.decode(),
+            hashes=in_base64(hashes),
+            note=note,
+            keys=[str(key) for key in found.keys],
+            proof=inclusion_text(index, hashes, note),
+        )
 
     def _look(self, transaction: Transaction, seq: int, size: int | None) -> _Found | None:
         """What the database has for the proof of a row; None of one that is not signed yet."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from itertools import zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -147,6 +147,18 @@ def _tiles(level: int, first: int, hashes: bytes, first_seqs: Sequence[int]) -> 
     }
 
 
+class StoredCheckpoint(NamedTuple):
+    """See EvidenceCheckpoint."""
+
+    generation: int
+    size: int
+    root: bytes
+    last_seq: int
+    signed_at: datetime
+    key_id: str
+    signatures: str
+
+
 # Constants, as `Transaction` wants them: a proof reads ten times, and is asked for by people.
 _TREE: Final = select(
     EvidenceTree.origin,
@@ -183,13 +195,7 @@ _DAY_KEY: Final = select(EvidenceDayKey.key).where(
     EvidenceDayKey.tenant_id == bindparam("tenant_id"), EvidenceDayKey.day == bindparam("day")
 )
 _CHECKPOINTS: Final = select(
-    EvidenceCheckpoint.generation,
-    EvidenceCheckpoint.size,
-    EvidenceCheckpoint.root,
-    EvidenceCheckpoint.last_seq,
-    EvidenceCheckpoint.signed_at,
-    EvidenceCheckpoint.key_id,
-    EvidenceCheckpoint.signatures,
+    *(getattr(EvidenceCheckpoint, name) for name in StoredCheckpoint._fields)
 ).where(EvidenceCheckpoint.tenant_id == bindparam("tenant_id"))
 _LAST_CHECKPOINT: Final = _CHECKPOINTS.order_by(
     EvidenceCheckpoint.generation.desc(), EvidenceCheckpoint.size.desc()
@@ -201,19 +207,6 @@ _CHECKPOINT: Final = _CHECKPOINTS.where(
 _CHECKPOINTS_BETWEEN: Final = _CHECKPOINTS.where(
     EvidenceCheckpoint.size > bindparam("first"), EvidenceCheckpoint.size <= bindparam("end")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCheckpoint:
-    """See EvidenceCheckpoint."""
-
-    generation: int
-    size: int
-    root: bytes
-    last_seq: int
-    signed_at: datetime
-    key_id: str
-    signatures: str
 
 
 def read_tree(transaction: Transaction, tenant_id: str) -> TreeState | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, Struct
 from quart import Response
 
@@ -191,13 +192,10 @@ async def _cuts(log: TenantLog, rows: Sequence[dict[str, Any]]) -> dict[str, str
 
 
 def _install(row: dict[str, Any], signed: Envelope | NoStatement) -> AttestedInstall:
-    return AttestedInstall(
-        id=row["id"],
-        created_at=row["created_at"],
-        ecosystem=row["ecosystem"],
-        package=row["packageName"],
-        version=row["version"],
-        file_name=row["file_name"],
-        missing=str(signed) if isinstance(signed, NoStatement) else None,
-        statement=signed if isinstance(signed, Envelope) else None,
-    )
+    is_missing = isinstance(signed, NoStatement)
+    said = {
+        "package": row["packageName"],
+        "missing": str(signed) if is_missing else None,
+        "statement": None if is_missing else signed,
+    }
+    return msgspec.convert(row | said, AttestedInstall)
