@@ -73,15 +73,41 @@ class CooldownActive(Envelope, frozen=True, kw_only=True):
             raise ValueError("published_at must be an RFC 3339 instant") from error
 
 
+ProvenanceLevel = Literal["none", "provenance", "trusted_publisher"]
+
+
+class TrustDowngraded(Envelope, frozen=True, kw_only=True):
+    """An install was blocked: `version_before` was published earlier, with stronger provenance.
+
+    Publishers are null where they are not known. Levels and publishers are what the registry says,
+    unless they are `verified`.
+    """
+
+    event = Event("trust_downgraded")
+    label = "Blocked: trust downgraded"
+    icon = "ban"
+    decision = Decision.BLOCKED
+    level_before: ProvenanceLevel
+    level_now: ProvenanceLevel
+    version_before: str
+    publisher_before: str | None
+    publisher_now: str | None
+    verified: bool
+
+
 class InstallWouldBlock(Envelope, frozen=True, kw_only=True):
-    """An install was allowed because the policy is in audit mode; it would have been blocked."""
+    """An install was allowed because the policy only records what it would have blocked.
+
+    `trust` is the envelope of a downgrade.
+    """
 
     event = Event("install_would_block")
     label = "Allowed: would be blocked"
     icon = "alert"
     decision = Decision.ALLOWED
-    blocked_by: Literal["blocklist_hit", "cooldown_active"]
+    blocked_by: Literal["blocklist_hit", "cooldown_active", "trust_downgraded"]
     rule_id: str | None
+    trust: TrustDowngraded | msgspec.UnsetType = msgspec.UNSET
 
 
 CutCause = Literal["connection_closed", "upstream_failed", "digest_mismatch", "storage_failed"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from packaging.version import Version as PypiVersion
@@ -32,6 +33,16 @@ class InvalidRange(ValueError):
     """The text is not a range of versions in its ecosystem."""
 
 
+class Provenance(IntEnum):
+    """What a registry says about where a file was built; a higher one is stronger."""
+
+    NONE = 0
+    PROVENANCE = 1
+    """An attestation says from which source: npm's, or that of PEP 740."""
+    TRUSTED_PUBLISHER = 2
+    """And it was published by that build itself, without a password or token."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """One file, or a whole version, of a package.
@@ -39,6 +50,7 @@ class Release:
     `name` is canonical, `version` as the registry spells it. `published_at` is None if the registry
     does not say. `digests` are `sha256:<hex>`, `sha512:<hex>` or `sha1:<hex>`, in lower case.
     `is_withdrawn` is set for what the registry lists, and clients choose only if it is pinned.
+    `provenance` is None if it is not known.
     """
 
     ecosystem: Ecosystem
@@ -47,6 +59,7 @@ class Release:
     published_at: datetime | None = None
     digests: frozenset[str] = frozenset()
     is_withdrawn: bool = False
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

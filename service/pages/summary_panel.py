@@ -19,6 +19,7 @@ from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog
 from service.ci.providers import named_form
 from service.core.errors import StoreUnavailable
+from service.packages.policy.model import BLOCKING_REASONS
 from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.pages.histogram import Histogram, bucket_of, draw, window_before
 from service.pages.state import PageState
@@ -236,7 +237,7 @@ class _Values:
             text=self._text(name, values[0]),
             count=count,
             share=round(100 * count / self.total) if self.total else 0,
-            is_blocked=values[0] in {"BLOCKED", "blocklist_hit", "cooldown_active"},
+            is_blocked=values[0] in {"BLOCKED", *BLOCKING_REASONS.values()},
             only=self.state.only(name, *values).href
             if narrows or (count and not is_audit_page)
             else None,

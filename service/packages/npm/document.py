@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import Release
+from service.packages.ecosystem import Provenance, Release
 from service.packages.proxy.documents import decode_versioned, encode_versioned
 from service.packages.proxy.file_keys import KnownFile
 
 VERSIONS_MAX: Final = 100_000
 
-_ENCODING: Final = b"npm-package/1\n"
+_ENCODING: Final = b"npm-package/2\n"
 """To be increased when the classes below change: cached bytes of older forms are dropped."""
 
 
@@ -26,7 +26,7 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `path` is upstream's, verbatim, on the origin with the key `origin`. `digests` are
     `algorithm:hex`, of `dist.integrity` and `dist.shasum`; there may be none. `deprecated` is
-    upstream's text, or True if upstream gives none.
+    upstream's text, or True if upstream gives none. `provenance` is None if it is not known.
 
     The rest is upstream's JSON, as the members of an object without its braces, so that fields
     unknown to us survive: `install` has those of the abbreviated form, `extra` all others, and
@@ -42,10 +42,18 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dist: bytes
     install: bytes
     extra: bytes
+    provenance: Provenance | None
 
     def release(self, package: str) -> Release:
         """What policy decides on. Deprecated versions are installed like others."""
-        return Release(Ecosystem.NPM, package, self.version, self.published_at, self.digests)
+        return Release(
+            Ecosystem.NPM,
+            package,
+            self.version,
+            self.published_at,
+            self.digests,
+            provenance=self.provenance,
+        )
 
 
 class NpmPackage(msgspec.Struct, frozen=True, array_like=True):
@@ -101,6 +109,7 @@ def _as_served_before(version: PackageVersion, known: KnownFile) -> PackageVersi
         version,
         digests=frozenset(f"{name}:{value}" for name, value in digests.items()),
         published_at=known.published_at,
+        provenance=None,
         # Signatures, attestations and sizes are of upstream's own file.
         dist=msgspec.json.encode(members)[1:-1],
     )

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from service.packages.ecosystem import Provenance
 from service.packages.npm.document import VERSIONS_MAX, NpmPackage, PackageVersion
 from service.packages.proxy.documents import (
     DOCUMENT_BYTES_MAX,
@@ -213,6 +214,7 @@ def _parse_version(
     if "hasInstallScript" not in members and _runs_scripts(_value(members.get("scripts"))):
         members["hasInstallScript"] = msgspec.Raw(b"true")
     install = {key: members.pop(key) for key in _ABBREVIATED if key in members}
+    provenance = _provenance(_value(members.get("_npmUser")), _value(dist.get("attestations")))
     return PackageVersion(
         version=version,
         origin=origin,
@@ -223,7 +225,17 @@ def _parse_version(
         dist=_members(dist),
         install=_members(install),
         extra=_members(members),
+        provenance=provenance,
     )
+
+
+def _provenance(publisher: object, attestations: object) -> Provenance:
+    """The level that pnpm's `trustPolicy` takes from the same members."""
+    if isinstance(publisher, dict) and publisher.get("trustedPublisher"):
+        return Provenance.TRUSTED_PUBLISHER
+    if isinstance(attestations, dict) and attestations.get("provenance"):
+        return Provenance.PROVENANCE
+    return Provenance.NONE
 
 
 def _deprecated(raw: msgspec.Raw | None) -> bool | str:

@@ -23,6 +23,8 @@ from service.packages.policy.model import (
     PackagePattern,
     PolicyMode,
     ReleaseRule,
+    TrustAction,
+    TrustRule,
 )
 from service.packages.versions import VERSION_MAX, parse_range
 
@@ -33,7 +35,7 @@ RANGES_MAX: Final = 32
 RULE_ID_MAX: Final = 100
 REASON_MAX: Final = 256
 REGISTRY_MAX: Final = 200
-MIN_AGE_DAYS_MAX: Final = 3_650
+DAYS_MAX: Final = 3_650
 DOCUMENT_BYTES_MAX: Final = 64 * 1024
 """The whole document as compact JSON: what the API accepts as a body by default."""
 
@@ -73,11 +75,9 @@ class FirstPartyEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     ]
 
 
-class RuleEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class ReleasesEntry(PackageEntry, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Releases by package and version."""
 
-    ecosystem: Ecosystem
-    package: PackageText
     versions: Annotated[
         RangeText | Annotated[list[RangeText], Meta(max_length=RANGES_MAX)],
         Meta(
@@ -85,6 +85,11 @@ class RuleEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
             " match. Without any, all versions match."
         ),
     ] = []
+
+
+class RuleEntry(ReleasesEntry, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What a rule says about releases."""
+
     id: Annotated[
         str | None,
         Meta(description="How audit rows name the rule; by default its package and versions."),
@@ -94,13 +99,24 @@ class RuleEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class TrustEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What is done with a release of weaker provenance than earlier ones of its package."""
+
+    action: TrustAction = TrustAction.REFUSE
+    exempt: list[ReleasesEntry] = []
+    ignore_after_days: (
+        Annotated[int, Meta(ge=1, le=DAYS_MAX, description="Releases of this age are not judged.")]
+        | None
+    ) = None
+
+
 class CooldownEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """How old a release must be."""
 
-    min_age_days: Annotated[int, Meta(ge=1, le=MIN_AGE_DAYS_MAX)]
+    min_age_days: Annotated[int, Meta(ge=1, le=DAYS_MAX)]
     exempt: list[PackageEntry] = []
     cure: Annotated[
-        # Left out unless it is set: nodes of earlier versions refuse documents with it.
+        # Left out unless it is set, as `trust`: nodes of earlier versions do not know them.
         bool | msgspec.UnsetType,
         Meta(description="Allow the lowest fixed release if all that are old enough are affected"),
     ] = msgspec.UNSET
@@ -115,6 +131,7 @@ class PolicyDocument(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     mode: PolicyMode = PolicyMode.ENFORCE
     first_party: list[FirstPartyEntry] = []
     deny: list[RuleEntry] = []
+    trust: TrustEntry | msgspec.UnsetType | None = msgspec.UNSET
     allow: Annotated[
         list[RuleEntry],
         Meta(description="Exceptions from the cooldown, and nothing else."),
@@ -177,6 +194,7 @@ def _policy(parsed: PolicyDocument, rule: Callable[[str, RuleEntry], ReleaseRule
             for number, entry in enumerate(parsed.first_party)
         ),
         deny=tuple(rule(f"deny[{number}]", entry) for number, entry in enumerate(parsed.deny)),
+        trust=_trust(parsed.trust, rule) if parsed.trust else None,
         allow=tuple(rule(f"allow[{number}]", entry) for number, entry in enumerate(parsed.allow)),
         cooldown=None if parsed.cooldown is None else _cooldown(parsed.cooldown),
     )
@@ -186,7 +204,10 @@ def _with_whole_days(document: object) -> object:
     """`document` with a whole number of days as an integer: to JSON Schema, 7.0 is one."""
     match document:
         case {"cooldown": {"min_age_days": float(days), **cooldown}, **others} if days.is_integer():
-            return others | {"cooldown": cooldown | {"min_age_days": int(days)}}
+            days_as_int = {"cooldown": cooldown | {"min_age_days": int(days)}}
+            return _with_whole_days(others | days_as_int)
+        case {"trust": {"ignore_after_days": float(days), **rest}, **others} if days.is_integer():
+            return others | {"trust": rest | {"ignore_after_days": int(days)}}
     return document
 
 
@@ -204,6 +225,7 @@ def to_document(policy: InstallPolicy) -> PolicyDocument:
             for entry in policy.first_party
         ],
         deny=[_rule_entry(rule) for rule in policy.deny],
+        trust=msgspec.UNSET if policy.trust is None else _trust_entry(policy.trust),
         allow=[_rule_entry(rule) for rule in policy.allow],
         cooldown=None
         if cooldown is None
@@ -269,10 +291,12 @@ def _invalid(field: str, text: str) -> Invalid:
 
 def _check_counts(parsed: PolicyDocument) -> None:
     exempt = [] if parsed.cooldown is None else parsed.cooldown.exempt
+    trusted = parsed.trust.exempt if parsed.trust else []
     for field, entries in (
         ("first_party", parsed.first_party),
         ("deny", parsed.deny),
         ("allow", parsed.allow),
+        ("trust.exempt", trusted),
         ("cooldown.exempt", exempt),
     ):
         if len(entries) > RULES_MAX:
@@ -315,6 +339,27 @@ def _rule_entry(rule: ReleaseRule) -> RuleEntry:
         id=rule.rule_id,
         reason=rule.reason,
     )
+
+
+def _trust(entry: TrustEntry, rule: Callable[[str, RuleEntry], ReleaseRule]) -> TrustRule:
+    exempt = (
+        rule(f"trust.exempt[{number}]", RuleEntry(**msgspec.structs.asdict(each), id="exempt"))
+        for number, each in enumerate(entry.exempt)
+    )
+    return TrustRule(entry.action, tuple(exempt), entry.ignore_after_days)
+
+
+def _trust_entry(rule: TrustRule) -> TrustEntry:
+    exempt = [
+        ReleasesEntry(
+            ecosystem=each.packages.ecosystem,
+            package=each.packages.pattern.text,
+            versions=list(each.texts),
+        )
+        for each in rule.exempt
+    ]
+    days = rule.ignore_after_days
+    return TrustEntry(action=rule.action, exempt=exempt, ignore_after_days=days)
 
 
 def _default_id(packages: PackagePattern, texts: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Deciding on a release: first-party, deny, OSV, allow, the cure, cooldown, in this order."""
+"""Deciding on a release: first-party, deny, OSV, trust, allow, the cure, cooldown."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar, cast
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import (
@@ -15,16 +15,18 @@ from analytics.model.envelopes import (
     Cured,
     InstallAllowed,
     OssFirstParty,
+    ProvenanceLevel,
+    TrustDowngraded,
 )
 from analytics.model.events import Event
 from analytics.model.instants import format_ms
-from service.packages.ecosystem import ComparableVersion, InvalidVersion, Release
-from service.packages.intervals import IntervalIndex
+from service.packages.ecosystem import ComparableVersion, InvalidVersion, Provenance, Release
 from service.packages.names import NamePattern, PatternIndex
 from service.packages.policy.advisories import NO_ADVISORIES, PackageAdvisories
 from service.packages.policy.model import (
     ADVISED,
     DENIED,
+    DOWNGRADED,
     NOTHING_IN_FORCE,
     TOO_NEW,
     InForce,
@@ -33,7 +35,10 @@ from service.packages.policy.model import (
     PolicyDecision,
     PolicyMode,
     ReleaseRule,
+    TrustAction,
 )
+from service.packages.policy.rules import Rules
+from service.packages.policy.trust import PackageTrust
 from service.packages.versions import is_prerelease, parse_version, sort_key
 
 _SETS_KEPT: Final = 64
@@ -55,55 +60,6 @@ _ALLOWED: Final = PolicyDecision(
 def reason_of_cure(why: Cured) -> str:
     """Why a release is exempt from the cooldown, for people."""
     return f"the cure: no older release is without advisory, {why.affected} has {why.advisory_id}"
-
-
-class Rules:
-    """Rules on one package, of which the first that includes a version decides.
-
-    `fingerprint` changes whenever one of them does.
-    """
-
-    def __init__(self, rules: Sequence[ReleaseRule]) -> None:
-        self._rules = rules
-        self._index = IntervalIndex([list(rule.intervals()) for rule in rules])
-        contents = [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
-        self.fingerprint = hashlib.sha256(repr(contents).encode()).hexdigest()
-
-    def __bool__(self) -> bool:
-        """True if there is any."""
-        return bool(self._rules)
-
-    def __len__(self) -> int:
-        """How many rules there are."""
-        return len(self._rules)
-
-    @property
-    def cuts(self) -> int:
-        """How many bounds of ranges were merged."""
-        return len(self._index)
-
-    @property
-    def ranges(self) -> int:
-        """How many ranges the rules have."""
-        return sum(len(rule.texts) for rule in self._rules)
-
-    def first(self, version: ComparableVersion) -> ReleaseRule | None:
-        """The first rule that includes `version`, found by one binary search."""
-        number = self._index.first(sort_key(version))
-        return None if number is None else self._rules[number]
-
-    def first_or_any(self, version: ComparableVersion | None) -> ReleaseRule | None:
-        """As `first`; the very first one for a version that cannot be read (None).
-
-        It cannot be shown to lie outside any range.
-        """
-        if version is None:
-            return self._rules[0] if self._rules else None
-        return self.first(version)
-
-    def first_without_range(self) -> ReleaseRule | None:
-        """The first rule for all versions, those that cannot be read among them."""
-        return next((rule for rule in self._rules if not rule.texts), None)
 
 
 class Cure(NamedTuple):
@@ -133,45 +89,53 @@ class PackagePolicy:
     min_age: timedelta | None
     version: str
     in_force: InForce = NOTHING_IN_FORCE
+    trust: PackageTrust | None = None
     has_cure: bool = False
     cure: Cure | None = None
 
     @property
     def is_relative(self) -> bool:
         """True if a decision may depend on the other releases that the registry lists."""
+        return self.trust is not None or self._may_cure
+
+    @property
+    def _may_cure(self) -> bool:
         return self.has_cure and self.min_age is not None and bool(self.advisories)
 
     def among(self, releases: Iterable[Release], now: datetime) -> Self:
         """The policy as of `now`, on releases among these, which are all that are listed."""
-        return replace(self, cure=self._find_cure(releases, now)) if self.is_relative else self
+        if not self.is_relative:
+            return self
+        listed = list(releases)
+        trust = None if self.trust is None else self.trust.among(listed)
+        policy = replace(self, trust=trust)
+        cure = policy._find_cure(listed, now) if self._may_cure else None
+        return replace(policy, cure=cure)
 
     def decide(self, release: Release, now: datetime) -> PolicyDecision:
         """The decision on one release of this package, without I/O."""
         if self.registry is not None:
             return self._first_party(self.registry)
         version = self._version_of(release)
-        # `_cooling` comes last: the allow rules in it must not lift a denial or an advisory.
-        return (
-            self._denied(version)
-            or self._advised(release, version)
-            or self._cooling(release, version, now)
-            or _ALLOWED
-        )
+        blocked = self._blocked_at_any_age(release, version, now)
+        if blocked is not None:
+            return blocked
+        # The allow rules in it lift nothing else.
+        cooling = self._cooling(release, version, now)
+        if cooling is not None and cooling.is_blocked:
+            return cooling
+        return self._marked(release, version, now) or cooling or _ALLOWED
 
     def next_change_at(
         self, published_ats: Iterable[datetime | None], now: datetime
     ) -> datetime | None:
         """When the passage of time next changes a decision on such releases, None for never."""
-        if self.registry is not None or self.min_age is None:
+        if self.registry is not None:
             return None
-        # `>` below, because a release of exactly the minimum age is old enough, see `_cooling`.
-        oldest = now - self.min_age
-        too_young = (at for at in published_ats if at is not None and at > oldest)
-        first = min(too_young, default=None)
-        try:
-            return None if first is None else first + self.min_age
-        except OverflowError:  # a date that a registry made up
-            return None
+        dates = [at for at in published_ats if at is not None]
+        ages = (self.min_age, None if self.trust is None else self.trust.ignore_after)
+        ends = [_next_end(dates, age, now) for age in ages if age is not None]
+        return min((end for end in ends if end is not None), default=None)
 
     def _find_cure(self, releases: Iterable[Release], now: datetime) -> Cure | None:
         """The lowest version above all that are old enough, if advisories affect all of those.
@@ -197,13 +161,13 @@ class PackagePolicy:
         fixed = [
             (key, version)
             for key, version, each in known
-            if key > newest and not (self._denied(version) or self._advised(each, version))
+            if key > newest and not self._blocked_at_any_age(each, version, now)
         ]
         return Cure(min(fixed, key=itemgetter(0))[1], why) if fixed else None
 
     def _version_of(self, release: Release) -> ComparableVersion | None:
         """The release's version if any rule asks for it; None if it cannot be read."""
-        if not (self.deny or self.advisories or self.allow):
+        if not (self.deny or self.advisories or self.allow or self.trust):
             return None
         try:
             return parse_version(self.ecosystem, release.version)
@@ -240,6 +204,46 @@ class PackagePolicy:
         return self._blocked(
             BlocklistHit(rule_id=advisory_id, source="osv"), advisory_id, f"{ADVISED}{advisory_id}"
         )
+
+    def _blocked_at_any_age(
+        self, release: Release, version: ComparableVersion | None, now: datetime
+    ) -> PolicyDecision | None:
+        return (
+            self._denied(version)
+            or self._advised(release, version)
+            or self._downgraded(release, version, now)
+        )
+
+    def _downgraded(
+        self, release: Release, version: ComparableVersion | None, now: datetime
+    ) -> PolicyDecision | None:
+        is_rule = self.trust is not None and self.trust.refuses
+        return self._weaker(release, version, now) if is_rule else None
+
+    def _marked(
+        self, release: Release, version: ComparableVersion | None, now: datetime
+    ) -> PolicyDecision | None:
+        """As `_downgraded`, of a release that is served nevertheless."""
+        decision = self._weaker(release, version, now)
+        return None if decision is None else replace(decision, is_enforced=False)
+
+    def _weaker(
+        self, release: Release, version: ComparableVersion | None, now: datetime
+    ) -> PolicyDecision | None:
+        stronger = None if self.trust is None else self.trust.stronger(release, version, now)
+        if stronger is None:
+            return None
+        before, level = _words(stronger.level), _words(release.provenance)
+        envelope = TrustDowngraded(
+            level_before=before,
+            level_now=level,
+            version_before=stronger.version,
+            publisher_before=None,
+            publisher_now=None,
+            verified=False,
+        )
+        reason = f"{DOWNGRADED}{level}, and {stronger.version} had {before}".replace("_", " ")
+        return self._blocked(envelope, None, reason, TrustDowngraded.event)
 
     def _advisory_on(self, release: Release, version: ComparableVersion | None) -> str | None:
         return self.advisories.first(release.version, version, release.digests)
@@ -280,7 +284,7 @@ class PackagePolicy:
 
     def _blocked(
         self,
-        envelope: BlocklistHit | CooldownActive,
+        envelope: BlocklistHit | CooldownActive | TrustDowngraded,
         rule_id: str | None,
         reason: str,
         kind: Event = BlocklistHit.event,
@@ -310,6 +314,9 @@ class CompiledPolicy:
         self._allow = _numbered(policy.allow)
         exempt = () if policy.cooldown is None else policy.cooldown.exempt
         self._exempt = _indexes((entry, None) for entry in exempt)
+        trusted = () if policy.trust is None else policy.trust.exempt
+        self._trusted = _numbered(trusted)
+        self._trusted_rules = lru_cache(_SETS_KEPT)(partial(_rules, trusted))
         self._deny_rules = lru_cache(_SETS_KEPT)(partial(_rules, policy.deny))
         self._allow_rules = lru_cache(_SETS_KEPT)(partial(_rules, policy.allow))
 
@@ -332,6 +339,7 @@ class CompiledPolicy:
         deny = self._deny_rules(*self._deny[ecosystem].matches(name))
         allow = self._allow_rules(*self._allow[ecosystem].matches(name))
         mode, min_age = self._policy.mode, self._min_age(ecosystem, name)
+        trust = self._trust(ecosystem, name)
         has_cure = self._policy.cooldown is not None and self._policy.cooldown.cure
         said = (
             str(mode),
@@ -341,6 +349,7 @@ class CompiledPolicy:
             min_age,
             advisories.fingerprint,
             has_cure,
+            trust and (trust.refuses, trust.exempt.fingerprint, trust.ignore_after),
         )
         version = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
         return PackagePolicy(
@@ -353,14 +362,38 @@ class CompiledPolicy:
             allow,
             min_age,
             version,
+            trust=trust,
             has_cure=has_cure,
         )
+
+    def _trust(self, ecosystem: Ecosystem, name: str) -> PackageTrust | None:
+        rule = self._policy.trust
+        if rule is None:
+            return None
+        exempt = self._trusted_rules(*self._trusted[ecosystem].matches(name))
+        days = rule.ignore_after_days
+        after = None if days is None else timedelta(days=days)
+        return PackageTrust(rule.action is TrustAction.REFUSE, exempt, after)
 
     def _min_age(self, ecosystem: Ecosystem, name: str) -> timedelta | None:
         cooldown = self._policy.cooldown
         if cooldown is None or self._exempt[ecosystem].is_match(name):
             return None
         return timedelta(days=cooldown.min_age_days)
+
+
+def _next_end(dates: Iterable[datetime], age: timedelta, now: datetime) -> datetime | None:
+    """When the next of `dates` is of this age."""
+    # `>`, because a release of exactly the age is old enough, see `_is_old_enough`.
+    first = min((at for at in dates if at > now - age), default=None)
+    try:
+        return None if first is None else first + age
+    except OverflowError:  # a date that a registry made up
+        return None
+
+
+def _words(level: Provenance | None) -> ProvenanceLevel:
+    return cast("ProvenanceLevel", (level or Provenance.NONE).name.lower())
 
 
 def _indexes(

@@ -6,7 +6,12 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.envelopes import ArtifactChanged, BlocklistHit, CooldownActive
+from analytics.model.envelopes import (
+    ArtifactChanged,
+    BlocklistHit,
+    CooldownActive,
+    TrustDowngraded,
+)
 from analytics.model.events import Envelope, Event
 from service.packages.intervals import EVERYTHING, Interval
 from service.packages.names import NamePattern
@@ -84,6 +89,43 @@ class ReleaseRule:
             yield from parse_range(self.packages.ecosystem, text).intervals
 
 
+class TrustAction(StrEnum):
+    """What is done with a release of weaker provenance than earlier ones."""
+
+    REFUSE = "refuse"
+    MARK = "mark"
+    """It is served, and its row says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRule:
+    """No release may have weaker provenance than earlier ones of its package.
+
+    Except those in `exempt`, and those that have been public for `ignore_after_days`.
+    """
+
+    action: TrustAction
+    exempt: tuple[ReleaseRule, ...]
+    ignore_after_days: int | None
+
+    @property
+    def lines(self) -> list[str]:
+        """The rule in the difference of two policies."""
+        days = self.ignore_after_days
+        after = [] if days is None else [f"not after {days} days"]
+        exempt = [f"not for {line}" for line in self.exempt_lines]
+        return [f"{self.action} downgrades", *after, *exempt]
+
+    @property
+    def exempt_lines(self) -> list[str]:
+        """What is exempt, a range a line, as forms take it."""
+        return [
+            f"{rule.packages.spec} {text}".rstrip()
+            for rule in self.exempt
+            for text in rule.texts or ("",)
+        ]
+
+
 @dataclass(frozen=True, slots=True)
 class Cooldown:
     """Releases younger than `min_age_days` are blocked, except those of `exempt` packages."""
@@ -111,6 +153,7 @@ class InstallPolicy:
     mode: PolicyMode = field(default=PolicyMode.ENFORCE, metadata={_LABEL: "PolicyMode"})
     first_party: tuple[FirstParty, ...] = field(default=(), metadata={_LABEL: "First-party"})
     deny: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Deny"})
+    trust: TrustRule | None = field(default=None, metadata={_LABEL: "Trust"})
     allow: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Allow"})
     cooldown: Cooldown | None = field(default=None, metadata={_LABEL: "Cooldown"})
 
@@ -131,7 +174,7 @@ def _lines(part: object) -> list[str]:
         return []
     if isinstance(part, tuple):
         return [entry.line for entry in part]
-    return part.lines if isinstance(part, Cooldown) else [str(part)]
+    return part.lines if isinstance(part, Cooldown | TrustRule) else [str(part)]
 
 
 PART_LABELS: Final = {part.name: str(part.metadata[_LABEL]) for part in fields(InstallPolicy)}
@@ -154,11 +197,13 @@ class InForce(NamedTuple):
 NOTHING_IN_FORCE: Final = InForce(0, 0)
 DENIED: Final = "denied by rule "
 ADVISED: Final = "on the blocklist: advisory "
+DOWNGRADED: Final = "trust downgraded: "
 TOO_NEW: Final = "too new: "
 FILE_CHANGED: Final = "file changed: "
 BLOCKING_REASONS: Final[Mapping[str, Event]] = {
     DENIED: BlocklistHit.event,
     ADVISED: BlocklistHit.event,
+    DOWNGRADED: TrustDowngraded.event,
     TOO_NEW: CooldownActive.event,
     FILE_CHANGED: ArtifactChanged.event,
 }

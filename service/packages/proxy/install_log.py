@@ -25,6 +25,7 @@ from analytics.model.envelopes import (
     InstallCut,
     InstallWouldBlock,
     OssFirstParty,
+    TrustDowngraded,
 )
 from analytics.model.events import Envelope, Event
 from analytics.model.rows import FILE_NAME_MAX, FileColumns, audit_row
@@ -70,6 +71,7 @@ _EVENTS: Final = (
     InstallWouldBlock.event,
     BlocklistHit.event,
     CooldownActive.event,
+    TrustDowngraded.event,
     InstallCut.event,
     ArtifactChanged.event,
 )
@@ -139,9 +141,11 @@ class Install:
         decision = self.decision
         if not decision.is_blocked or decision.is_enforced:
             return decision.envelope
+        said = decision.envelope
         return InstallWouldBlock(
             blocked_by=cast('Literal["blocklist_hit", "cooldown_active"]', decision.kind),
             rule_id=decision.rule_id,
+            trust=said if isinstance(said, TrustDowngraded) else msgspec.UNSET,
         )
 
 

@@ -9,14 +9,14 @@ import msgspec
 from msgspec.structs import replace
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import Release
+from service.packages.ecosystem import Provenance, Release
 from service.packages.proxy.documents import decode_versioned, encode_versioned
 from service.packages.proxy.file_keys import KnownFile
 from service.packages.pypi.filenames import DistributionKind
 
 FILES_MAX: Final = 200_000
 
-_ENCODING: Final = b"pypi-project/1\n"
+_ENCODING: Final = b"pypi-project/2\n"
 """To be increased when the classes below change: cached bytes of older forms are dropped."""
 
 METADATA_SUFFIX: Final = ".metadata"
@@ -28,7 +28,8 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `version` is normalised (PEP 440). `path` is upstream's, verbatim, on the origin with the key
     `origin`; its last component, unquoted, is `filename`. `hashes` has lower-case hexadecimal
     digests by algorithm, and may be empty. `yanked` is the reason, or True without a reason.
-    `metadata_hashes` is None if upstream does not offer the wheel's metadata by itself.
+    `metadata_hashes` is None if upstream does not offer the wheel's metadata by itself. One that
+    `was_served_before` replaces another file, of which upstream says all that is known.
     """
 
     filename: str
@@ -43,12 +44,19 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     yanked: bool | str = False
     metadata_hashes: dict[str, str] | None = None
     provenance: str | None = None
+    was_served_before: bool = False
 
     def release(self, project: str) -> Release:
         """What policy decides on."""
-        is_withdrawn = self.yanked is not False
+        level = Provenance.NONE if self.provenance is None else Provenance.PROVENANCE
         return Release(
-            Ecosystem.PYPI, project, self.version, self.published_at, self.digests, is_withdrawn
+            Ecosystem.PYPI,
+            project,
+            self.version,
+            self.published_at,
+            self.digests,
+            is_withdrawn=self.yanked is not False,
+            provenance=None if self.was_served_before else level,
         )
 
     @property
@@ -100,6 +108,7 @@ def as_served_before(file: ProjectFile, known: KnownFile) -> ProjectFile:
         published_at=known.published_at,
         metadata_hashes=None,
         provenance=None,
+        was_served_before=True,
     )
 
 

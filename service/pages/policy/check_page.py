@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import structs
 from quart import Blueprint
 
-from analytics.model.envelopes import CooldownActive, OssFirstParty
+from analytics.model.envelopes import CooldownActive, OssFirstParty, TrustDowngraded
 from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.packages.ecosystems import ECOSYSTEMS
@@ -31,6 +31,9 @@ _NEVER_PUBLIC: Final = (
     "The proxy never asks a public registry for it, and answers 404. Configure the client to get it"
     " from {registry} itself."
 )
+
+
+_PLACES: Final = {CooldownActive.event: "cooldown", TrustDowngraded.event: "trust"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,10 @@ async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
         )
     except Invalid as fault:
         return view | {"faults": {fault.field or "package": fault.text}, "status": fault.status}
-    policy = await group_of(PolicyServices).judged(call.org, release.ecosystem, release.name)
-    verdict = check_release(policy, release, call.services.clock())
+    policy, listed = await group_of(PolicyServices).judged(
+        call.org, release.ecosystem, release.name
+    )
+    verdict = check_release(policy, release, call.services.clock(), listed)
     return view | {"answer": _answer(verdict, policy, await _place(call, verdict))}
 
 
@@ -119,8 +124,8 @@ async def _place(call: Call[DashboardServices], verdict: CheckResult) -> str | N
     decision = verdict.decision
     if decision.kind == OssFirstParty.event:
         return "first-party"
-    if decision.kind == CooldownActive.event:
-        return "cooldown"
+    if decision.kind in _PLACES:
+        return _PLACES[decision.kind]
     if decision.rule_id is None:
         return None
     if getattr(decision.envelope, "source", None) == "osv":

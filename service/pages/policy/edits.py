@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
-from service.packages.policy.document import MIN_AGE_DAYS_MAX, entry_models, parse_policy, to_json
+from service.packages.policy.document import DAYS_MAX, entry_models, parse_policy, to_json
 from service.packages.policy.model import InstallPolicy
 from service.pages.page import Form
 from service.web.request_parsing import parse_object
@@ -22,6 +22,7 @@ ANYWHERE: Final = ""
 """The name of errors that no field of the form is about."""
 
 MODE: Final = "mode"
+TRUST: Final = "trust"
 COOLDOWN: Final = "cooldown"
 REMOVE: Final = "remove"
 DOCUMENT: Final = "document"
@@ -31,6 +32,7 @@ _ENTRIES: Final = entry_models()
 _ENTRY: Final = re.compile(rf"(?P<part>{'|'.join(_ENTRIES)})\[(?P<number>\d+)\]")
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     MODE: ("mode",),
+    TRUST: ("action", "ignore_after_days", "exempt"),
     COOLDOWN: ("min_age_days", "exempt", "cure"),
     **{f"{_ADD}{part}": entry.__struct_fields__ for part, entry in _ENTRIES.items()},
     REMOVE: ("part", "entry"),
@@ -43,6 +45,10 @@ _ANY: Final = "x"
 """A stand-in for any required text."""
 
 PolicyJson = dict[str, Any]
+
+_NO_DAYS: Final = f"must be a whole number of days from 1 to {DAYS_MAX}"
+_OTHERS: Final[dict[str, PolicyJson]] = {COOLDOWN: {"min_age_days": 1}, TRUST: {}}
+"""What else a part with exempt packages must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ def propose(edit: Edit, policy: InstallPolicy) -> InstallPolicy:
     """`policy` with the change. Raises EditRefused."""
     if edit.kind == MODE:
         return _parsed({**to_json(policy), "mode": edit.fields["mode"]}, "mode")
+    if edit.kind == TRUST:
+        return _with_trust(edit.fields, to_json(policy))
     if edit.kind == COOLDOWN:
         return _with_cooldown(edit.fields, to_json(policy))
     if edit.kind == REMOVE:
@@ -92,12 +100,10 @@ def _parsed(document: PolicyJson, name: str) -> InstallPolicy:
 def _with_cooldown(fields: Mapping[str, str], document: PolicyJson) -> InstallPolicy:
     faults: dict[str, list[str]] = {}
     days_text = fields["min_age_days"].strip()
-    days = int(days_text) if re.fullmatch(r"[0-9]{1,5}", days_text, re.ASCII) else 0
-    if days_text and not 1 <= days <= MIN_AGE_DAYS_MAX:
-        faults["min_age_days"] = [
-            f"must be a whole number of days from 1 to {MIN_AGE_DAYS_MAX}, or empty for no cooldown"
-        ]
-    exempt, unread = _exempt(fields["exempt"])
+    days = _days(days_text)
+    if days_text and not days:
+        faults["min_age_days"] = [f"{_NO_DAYS}, or empty for no cooldown"]
+    exempt, unread = _exempt(fields["exempt"], COOLDOWN)
     if unread:
         faults["exempt"] = unread
     elif (exempt or fields.get("cure")) and not days_text:
@@ -110,19 +116,42 @@ def _with_cooldown(fields: Mapping[str, str], document: PolicyJson) -> InstallPo
     return _parsed(document, "exempt")
 
 
-def _exempt(text: str) -> tuple[list[dict[str, str]], list[str]]:
+def _with_trust(fields: Mapping[str, str], document: PolicyJson) -> InstallPolicy:
+    if not fields["action"]:
+        return _parsed({**document, "trust": None}, ANYWHERE)
+    days_text = fields["ignore_after_days"].strip()
+    exempt, unread = _exempt(fields["exempt"], TRUST)
+    faults = {"exempt": unread} if unread else {}
+    if days_text and not _days(days_text):
+        faults["ignore_after_days"] = [f"{_NO_DAYS}, or empty"]
+    if faults:
+        raise EditRefused(faults)
+    trust: PolicyJson = {"action": fields["action"], "exempt": exempt}
+    trust |= {"ignore_after_days": _days(days_text)} if days_text else {}
+    return _parsed({**document, "trust": trust}, "exempt")
+
+
+def _days(text: str) -> int:
+    """The number of days in a field; 0 for any other text."""
+    days = int(text) if re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) else 0
+    return days if days <= DAYS_MAX else 0
+
+
+def _exempt(text: str, part: str) -> tuple[list[PolicyJson], list[str]]:
     """The entries of the lines, and what is wrong with the others."""
     entries, faults = [], []
     for line in filter(None, map(str.strip, text.splitlines())):
-        ecosystem, _, package = line.partition(":")
-        entry = {"ecosystem": ecosystem.strip(), "package": package.strip()}
+        spec, _, versions = line.partition(" ") if part == TRUST else (line, "", "")
+        ecosystem, _, package = spec.partition(":")
+        entry: PolicyJson = {"ecosystem": ecosystem.strip(), "package": package.strip()}
+        entry |= {"versions": versions} if versions else {}
         if entry["ecosystem"] not in set(Ecosystem):
             faults.append(
                 f"{line}: begin with {' or '.join(f'{ecosystem}:' for ecosystem in Ecosystem)}"
             )
             continue
         try:
-            parse_policy({"cooldown": {"min_age_days": 1, "exempt": [entry]}})
+            parse_policy({part: {**_OTHERS[part], "exempt": [entry]}})
         except Invalid as fault:
             faults.append(f"{line}: {_bare(fault)}")
         entries.append(entry)

@@ -68,6 +68,7 @@ FIELD_WORDS: Final = {
     "id": "name of the rule",
     "min_age_days": "days",
     "exempt": "exempt packages",
+    "ignore_after_days": "days",
 }
 """The labels of fields whose name is another."""
 
@@ -123,6 +124,7 @@ async def policy_page(call: Call[DashboardServices], query: PolicyQuery) -> View
         "exempt": "\n".join(each.spec for each in policy.cooldown.exempt)
         if policy.cooldown
         else "",
+        "trusted": "\n".join(policy.trust.exempt_lines) if policy.trust else "",
         "revision": revision,  # None for an organisation that never set a policy
         "number": number,
         "in_force": in_force,

@@ -87,6 +87,9 @@ def envelope_of(event: Event) -> dict[str, Any]:
         "published_at": "2026-03-03T08:00:00Z",
     }
     special["cured"] = {"affected": "1.0.0", "advisory_id": "MAL-1"}
+    levels = {"level_before": "provenance", "level_now": "none"}
+    proof = {"publisher_before": None, "publisher_now": None, "verified": True}
+    special |= {**levels, "verified": True, "trust": {**levels, "version_before": "1", **proof}}
     keys = {}
     for key in msgspec.structs.fields(ENVELOPES[event]):
         choices = getattr(key.type, "__args__", (None,))

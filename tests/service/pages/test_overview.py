@@ -17,6 +17,7 @@ from analytics.model.envelopes import (
     InstallCut,
     InstallWouldBlock,
     OssFirstParty,
+    TrustDowngraded,
 )
 from analytics.model.errors import StoreFault
 from analytics.model.log_envelopes import (
@@ -34,7 +35,7 @@ from analytics.model.org_envelopes import (
     SignedOut,
     SignInFailed,
 )
-from analytics.model.policy_envelopes import PolicyExceptionRequested
+from analytics.model.policy_envelopes import InstallsMatched, PolicyExceptionRequested
 from analytics.model.rows import AuditRow
 from service.app.application import create_app
 from service.audit.refusals import QueryTooSlow
@@ -207,6 +208,8 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         InstallWouldBlock.event,
         InstallCut.event,
         ArtifactChanged.event,
+        TrustDowngraded.event,
+        InstallsMatched.event,
         PolicyExceptionRequested.event,
         OauthLoginSucceeded.event,
         PasskeyAuthenticationSucceeded.event,

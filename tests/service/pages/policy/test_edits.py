@@ -120,6 +120,24 @@ def test_mode_and_cooldown():
     assert cooldown.cure
 
 
+def test_the_trust_rule():
+    exempt = "npm:semver 6.3.1 || 5.x\r\n\r\npypi:Acme_*"
+    changed = made("trust", action="mark", ignore_after_days=" 30 ", exempt=exempt)
+    assert to_json(changed)["trust"] == {
+        "action": "mark",
+        "ignore_after_days": 30,
+        "exempt": [
+            {"ecosystem": "npm", "package": "semver", "versions": ["6.3.1 || 5.x"]},
+            {"ecosystem": "pypi", "package": "acme-*", "versions": []},
+        ],
+    }
+    again = made("trust", changed, action="", ignore_after_days="", exempt="")
+    assert again == EXAMPLE
+    found = faults("trust", action="refuse", ignore_after_days="x", exempt="npm:a ?\nsemver")
+    assert set(found) == {"ignore_after_days", "exempt"}
+    assert [text.partition(": ")[0] for text in found["exempt"]] == ["npm:a ?", "semver"]
+
+
 @pytest.mark.parametrize("days", ["0", "-1", "1.5", "3651", "seven", "١٤", "9" * 99])
 def test_days_are_a_whole_number(days):
     found = faults("cooldown", min_age_days=days, exempt="requests\nnpm:a b\nnpm:fine")

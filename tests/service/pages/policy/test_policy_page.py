@@ -49,6 +49,7 @@ async def test_what_is_in_force_is_said_in_words(world: World):
         "first-party",
         "deny",
         "blocklist",
+        "trust",
         "allow",
         "cooldown",
     ]
