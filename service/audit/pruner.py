@@ -198,7 +198,7 @@ class Pruner:
             before, past = await _past_days(work.session, org, now)
             if before is None or past.is_held or not past.days:
                 return past
-            if plan is not None and (plan.days, plan.rows) != (frozenset(past.days), past.rows):
+            if plan is not None and not plan.is_of(past.days, past.rows):
                 return None
             rows = await drop_days(work.session, org.id, before, work.now)
             dropped = _pruned(org, rows)

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.evidence.canonical import DAY_KEY_BYTES
 from analytics.evidence.groups import Leaf, days_between, leaves_between, next_seq
 from analytics.evidence.notes import Checkpoint
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import utc_day
 from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.bucket_checkpoints import ROLLED_BACK, BucketCheckpoints, suspend_tree
@@ -144,11 +145,13 @@ class Checkpointer(MeasuredJob):
         return await plan_pruning(self._store, self._lake, tenant_id, days)
 
     async def sign_after_prune(self, lease: HeldLease, tenant_id: str) -> None:
-        """`grow`; a lost key does not stop retention."""
+        """`grow`; neither a lost key nor rows that are damaged stop retention."""
         try:
             await self.grow(lease, tenant_id)
-        except KEY_LOST as refusal:
-            _log.error("checkpoint_not_signed", tenant=tenant_id, reason=str(refusal))
+        except StoreUnreachable:
+            raise
+        except (KEY_LOST, StoreFault) as error:
+            _log.error("checkpoint_not_signed", tenant=tenant_id, reason=str(error))
 
     async def _read(
         self, snapshot: Snapshot, first: int, end: int

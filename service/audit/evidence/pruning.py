@@ -5,7 +5,7 @@ part, the places and hashes of pruned leaves are kept. The key of a pruned day i
 hashes that stay tell nothing of its rows.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -27,6 +27,7 @@ from analytics.evidence.groups import (
     rows_between,
 )
 from analytics.evidence.merkle import GROUP, merge_into_ranges
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.trees import (
@@ -59,6 +60,9 @@ class PrunePlan:
     tenant_id: str
     days: frozenset[date]
     rows: int = 0
+    is_counted: bool = True
+    """Whether all rows that go could be read."""
+
     seqs: tuple[int, int] | None = None
     """The first and the last of them."""
 
@@ -66,6 +70,18 @@ class PrunePlan:
     left: dict[int, list[PrunedLeaf]] = field(default_factory=dict)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """The leaves, first and last of each range."""
+
+    def is_of(self, days: Collection[date], rows: int) -> bool:
+        """Whether these days, with so many rows, are what it was made for."""
+        return self.days == frozenset(days) and (self.rows == rows or not self.is_counted)
+
+    def lose(self, fault: StoreFault, groups: Iterable[Group] = ()) -> None:
+        """Rows of `groups` cannot be read: they go without hashes. Raises StoreUnreachable."""
+        if isinstance(fault, StoreUnreachable):
+            raise fault
+        _log.error("pruned_without_hashes", tenant=self.tenant_id, reason=str(fault))
+        self.is_counted = False
+        self.rows_of |= {group.number: Rows.LOST for group in groups}
 
     @property
     def leaf_ranges(self) -> list[str] | None:
@@ -99,12 +115,20 @@ async def plan_pruning(
         query = partial(read_groups, tree=tree, first=number * GROUP, end=(number + 1) * GROUP)
         groups = await store.read_at_once(query)
         read = partial(_read, lake.segments, snapshot, past, first, end, keys)
-        leaves = await lake.run_in_thread(read)
+        try:
+            leaves = await lake.run_in_thread(read)
+        except StoreFault as fault:
+            going = (each for each in groups if days_between(past, each.first_seq, each.end_seq))
+            plan.lose(fault, going)
+            continue
         for group in groups:
             _plan_group(plan, group, group.among(leaves), losses)
     # Rows that the tree never had, such as those of a suspended one, need no hashes.
     behind = partial(_count_rows, lake.segments, past, tree.last_seq + 1)
-    plan.rows += await lake.run_in_thread(behind)
+    try:
+        plan.rows += await lake.run_in_thread(behind)
+    except StoreFault as fault:
+        plan.lose(fault)
     return plan
 
 
