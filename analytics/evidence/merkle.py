@@ -13,6 +13,7 @@ HASH_BYTES: Final = 32
 GROUP: Final = 256
 """The hashes of a full tile; at level 0 the leaves below one hash of level 1."""
 
+TILE_BYTES: Final = GROUP * HASH_BYTES
 _GROUP_BITS: Final = 8
 _NODE: Final = b"\x01"
 _LEAF: Final = b"\x00"
@@ -159,34 +160,19 @@ def _perfect(low: int, high: int) -> Iterator[tuple[int, int]]:
         low += 1 << height
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What leaves add to a tree: the new hashes of each level from 1 on, and the leaves left over.
+def grow(edges: Sequence[bytes], leaves: bytes) -> list[bytes]:
+    """The hashes of each level from 0 on, behind its last full tile, with those of `leaves`.
 
-    Those of a level follow the ones that it had.
+    `edges` are the same before, some of which fill further tiles now; fewer: empty ones.
     """
-
-    levels: list[list[bytes]]
-    tail: bytes
-
-
-def grow(tails: Sequence[bytes], leaves: bytes) -> Growth:
-    """The growth by `leaves`, hashes one behind the other.
-
-    `tails` are the hashes of the unfinished tile of each level, from 0 on; fewer: empty ones.
-    """
-    levels: list[list[bytes]] = []
-    tail = (tails[0] if tails else b"") + leaves
-    rest = len(tail) % (GROUP * HASH_BYTES)
-    complete, left = tail[: len(tail) - rest], tail[len(tail) - rest :]
-    while complete:
-        size = GROUP * HASH_BYTES
-        added = [root_of(split(complete[at : at + size])) for at in range(0, len(complete), size)]
-        levels.append(added)
-        before = tails[len(levels)] if len(levels) < len(tails) else b""
-        joined = before + b"".join(added)
-        complete = joined[: len(joined) - len(joined) % size]
-    return Growth(levels, left)
+    levels: list[bytes] = []
+    added = leaves
+    while added or len(levels) < len(edges):
+        hashes = (edges[len(levels)] if len(levels) < len(edges) else b"") + added
+        levels.append(hashes)
+        whole = range(0, len(hashes) - TILE_BYTES + 1, TILE_BYTES)
+        added = b"".join(root_of(split(hashes[at : at + TILE_BYTES])) for at in whole)
+    return levels
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, select
@@ -19,7 +18,7 @@ from analytics.evidence.groups import (
     unpack_pruned,
     unpack_seqs,
 )
-from analytics.evidence.merkle import GROUP, HASH_BYTES, Tree, grow
+from analytics.evidence.merkle import GROUP, HASH_BYTES, TILE_BYTES, Tree, grow
 from service.store.store import UnitOfWork
 from service.store.tables import (
     EvidenceCheckpoint,
@@ -107,28 +106,25 @@ def extend(state: TreeState, leaves: Sequence[Leaf]) -> Extension:
     seqs = [seq for seq, _ in leaves]
     if not seqs or seqs[0] <= state.last_seq:
         raise ValueError("a tree grows by rows that were accepted after its last one")
-    growth = grow([state.tail, *state.edges], b"".join(leaf for _, leaf in leaves))
     size = state.size + len(seqs)
     begun = range(-(-state.size // GROUP) * GROUP, size, GROUP)
     first_seqs = [*state.first_seqs, *(seqs[index - state.size] for index in begun)]
     # The first leaves may be fewer than a group, whose first seq is stored all the same.
     tiles: Tiles = {(1, _number(state.size, 1)): Tile(first_seqs=(*first_seqs[:GROUP],))}
-    edges: list[bytes] = []
-    for level, (edge, added) in enumerate(zip_longest(state.edges, growth.levels), 1):
-        hashes = (edge or b"") + b"".join(added or ())
+    levels = grow([state.tail, *state.edges], b"".join(leaf for _, leaf in leaves))
+    for level, hashes in enumerate(levels[1:], 1):
         first = _number(state.size, level)
         tiles |= _tiles(level, first, hashes, first_seqs if level == 1 else ())
-        edges.append(hashes[(_number(size, level) - first) * GROUP * HASH_BYTES :])
+    edges = [hashes[len(hashes) // TILE_BYTES * TILE_BYTES :] for hashes in levels]
     after = replace(
         state,
         size=size,
         last_seq=seqs[-1],
-        tail=growth.tail,
-        edges=tuple(edges),
+        tail=edges[0],
+        edges=tuple(edges[1:]),
         first_seqs=tuple(first_seqs[(_number(size, 1) - _number(state.size, 1)) * GROUP :]),
     )
-    edge = [growth.tail, *edges]
-    return Extension(state, after, tiles, Tree(size, lambda level, _: edge[level]).root())
+    return Extension(state, after, tiles, Tree(size, lambda level, _: edges[level]).root())
 
 
 def _number(size: int, level: int) -> int:

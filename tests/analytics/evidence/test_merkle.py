@@ -8,7 +8,7 @@ import pytest
 
 from analytics.evidence.merkle import (
     EMPTY_ROOT,
-    GROUP,
+    TILE_BYTES,
     Tree,
     WrongProof,
     grow,
@@ -30,18 +30,15 @@ def merkle_root(leaves: list[bytes]) -> bytes:
     return node_hash(merkle_root(leaves[:middle]), merkle_root(leaves[middle:]))
 
 
-def grown(steps: list[int]) -> dict[int, bytes]:
-    """The hashes of each level of a tree that grew by so many leaves at a time; 0: the tail."""
-    levels: dict[int, bytes] = {0: b""}
+def grown(steps: list[int]) -> list[bytes]:
+    """The hashes of each level of a tree that grew by so many leaves at a time."""
+    levels: list[bytes] = []
     for start, end in pairwise([0, *steps]):
-        unfinished = {
-            level: len(all_) // (GROUP * 32) * GROUP * 32 for level, all_ in levels.items()
-        }
-        tails = [levels[level][unfinished[level] if level else 0 :] for level in sorted(levels)]
-        growth = grow(tails, b"".join(LEAVES[start:end]))
-        levels[0] = growth.tail
-        for level, added in enumerate(growth.levels, 1):
-            levels[level] = levels.get(level, b"") + b"".join(added)
+        edges = [all_[len(all_) // TILE_BYTES * TILE_BYTES :] for all_ in levels]
+        added = grow(edges, b"".join(LEAVES[start:end]))
+        levels += [b""] * (len(added) - len(levels))
+        full = [len(all_) // TILE_BYTES * TILE_BYTES for all_ in levels]
+        levels = [all_[:until] + new for all_, until, new in zip(levels, full, added, strict=True)]
     return levels
 
 
@@ -52,8 +49,7 @@ def tree() -> Tree:
     levels = grown(steps)
 
     def tile(level: int, number: int) -> bytes:
-        hashes = b"".join(LEAVES) if level == 0 else levels[level]
-        return hashes[number * GROUP * 32 : (number + 1) * GROUP * 32]
+        return levels[level][number * TILE_BYTES : (number + 1) * TILE_BYTES]
 
     return Tree(len(LEAVES), tile)
 
