@@ -119,6 +119,11 @@ class Lake:
                 lambda folder: merge_segments(self.segments.root, segments, segment_id, folder)
             )
 
+    @property
+    def bucket(self) -> S3Segments | None:
+        """The bucket of the segments, if they are in one."""
+        return self.segments if isinstance(self.segments, S3Segments) else None
+
     async def reindex(self, segment: Segment) -> Segment:
         """See `analytics.storage.reindex.reindex`."""
         await self.confirm_prefix(CONFIRMED_S)
@@ -150,10 +155,11 @@ class Lake:
         """
         await self.confirm_prefix()
         await in_thread(self.segments.delete, segments)
-        if not locked or not isinstance(self.segments, S3Segments):
+        bucket = self.bucket
+        if not locked or bucket is None:
             return []
         versions = [segment for segment in segments if segment.segment_id in locked]
-        return await in_thread(self.segments.remove_versions, versions)
+        return await in_thread(bucket.remove_versions, versions)
 
     @asynccontextmanager
     async def local(self, segment: Segment) -> AsyncIterator[None]:

@@ -1,9 +1,8 @@
 """Refusals of requests that send, read, export or prune audit rows."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Final
 
 from service.core.errors import (
     DAMAGED,
@@ -41,25 +40,6 @@ class AuditRowNotFound(NotFound):
     text = "Audit row not found for this org"
 
 
-class RowPruned(Refusal):
-    """Retention deleted the row; the entry of the log that says so has a proof of its own."""
-
-    status = 410
-    text = "retention deleted rows {first} to {last} of this org: {value}"
-    example: ClassVar[Mapping[str, object]] = {
-        "first": "aud_0000000000000000001",
-        "last": "aud_0000000000000000009",
-        "value": "audit row aud_0000000000000000042 says so, and can be proved",
-    }
-
-    def __init__(self, first: str, last: str, entry_id: str | None) -> None:
-        said = "the row that said so is deleted, too"
-        if entry_id is not None:
-            said = f"audit row {entry_id} says so, and can be proved"
-        super().__init__(first=first, last=last, value=said)
-        self.entry_id = entry_id
-
-
 class NotSignedYet(Conflict):
     """No checkpoint covers the row yet."""
 
@@ -72,6 +52,13 @@ NO_CHECKPOINT: Final = Conflict.of(
 )
 CHECKPOINT_NOT_FOUND: Final = NotFound.of("Checkpoint not found for this org")
 TILE_NOT_FOUND: Final = NotFound.of("Tile not found for this org")
+ROW_PRUNED: Final = Refusal.of(
+    "retention deleted rows {first} to {last} of this org: {value}",
+    status=410,
+    first="aud_0000000000000000001",
+    last="aud_0000000000000000009",
+    value="audit row aud_0000000000000000042 says so, and can be proved",
+)
 LEAVES_PRUNED: Final = Refusal.of(
     "retention deleted the rows from number {value} to before {first}, and what is asked for needs"
     " them: ask for a size or tile outside of these",

@@ -129,8 +129,8 @@ class SegmentLocker(MeasuredJob):
 
     @property
     def _bucket(self) -> S3Segments | None:
-        segments = self._lake.segments
-        return segments if isinstance(segments, S3Segments) and segments.locks else None
+        bucket = self._lake.bucket
+        return bucket if bucket and bucket.locks else None
 
     async def _place(self) -> str:
         return f"{await installation_id(self._store)} {self._settings.segments_url}"

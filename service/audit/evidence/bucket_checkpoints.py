@@ -14,7 +14,6 @@ from sqlalchemy import select
 from analytics.evidence.notes import InvalidNote, Note
 from analytics.model.instants import utc_day
 from analytics.storage.layout import CHECKPOINTS, checkpoint_key
-from analytics.storage.s3_segments import S3Segments
 from service.audit.evidence.prover import note_of
 from service.audit.evidence.trees import TreeState
 from service.audit.lake import CONFIRMED_S, Lake
@@ -48,13 +47,9 @@ class BucketCheckpoints:
         """What this process signed itself is the newest there is."""
         self._known[state.tenant_id] = state.generation, state.size
 
-    @property
-    def _bucket(self) -> S3Segments | None:
-        return self.lake.segments if isinstance(self.lake.segments, S3Segments) else None
-
     async def knows_more(self, state: TreeState) -> bool:
         """Whether the bucket has a checkpoint of the log behind its last one. Raises StoreFault."""
-        bucket = self._bucket
+        bucket = self.lake.bucket
         place = state.generation, state.size
         if bucket is None or self._known.get(state.tenant_id) == place:
             return False
@@ -67,7 +62,7 @@ class BucketCheckpoints:
 
         A kill between an object and its note in the database repeats the request, which finds it.
         """
-        bucket = self._bucket
+        bucket = self.lake.bucket
         if bucket is None:
             return False
         query = (

@@ -21,11 +21,11 @@ from service.audit.refusals import (
     LEAVES_PRUNED,
     NO_CHECKPOINT,
     QUERY_REFUSALS,
+    ROW_PRUNED,
     SIZES_INVALID,
     TILE_NOT_FOUND,
     AuditRowNotFound,
     NotSignedYet,
-    RowPruned,
 )
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
@@ -116,7 +116,7 @@ async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> Signe
         AuditRowNotFound,
         CHECKPOINT_NOT_FOUND,
         NotSignedYet,
-        RowPruned,
+        ROW_PRUNED,
         EVIDENCE_DIFFERS,
         *QUERY_REFUSALS,
     ],

@@ -43,10 +43,6 @@ class SigningKey:
         """The public half, 32 bytes."""
         return self.private.public_key().public_bytes_raw()
 
-    def verifier(self, name: str) -> VerifierKey:
-        """What verifies its notes under this name."""
-        return VerifierKey(name, self.public)
-
     def line(self, name: str, text: str) -> str:
         """The line of a note that signs its `text` under this name."""
         return sign(self.private, name, text)
@@ -67,7 +63,10 @@ async def find_signing_key(session: AsyncSession, secret_key: str) -> SigningKey
     """The key that signs; None before the first one. Raises KEY_LOST."""
     for stored in await list_keys(session):
         if stored.retired_at is None:
-            return _checked(stored, secret_key)
+            key = await find_key(session, secret_key, stored.id)
+            if key is None:
+                raise KEY_LOST(value=stored.id)
+            return key
     return None
 
 
@@ -102,13 +101,6 @@ def read_verifier_keys(transaction: Transaction, name: str) -> list[VerifierKey]
 async def verifier_keys(session: AsyncSession, name: str) -> list[VerifierKey]:
     """See `read_verifier_keys`."""
     return await within(session, read_verifier_keys, name)
-
-
-def _checked(stored: EvidenceKey, secret_key: str) -> SigningKey:
-    key = derive(secret_key, stored.id)
-    if encoded(key.public) != stored.public:
-        raise KEY_LOST(value=stored.id)
-    return key
 
 
 def encoded(public: bytes) -> str:

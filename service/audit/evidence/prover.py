@@ -52,12 +52,13 @@ from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
     LEAVES_PRUNED,
     NO_CHECKPOINT,
+    ROW_PRUNED,
     SIZES_INVALID,
     AuditRowNotFound,
     NotSignedYet,
-    RowPruned,
 )
 from service.audit.tenant_log import TenantLog
+from service.core.errors import Refusal
 from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint
 from service.store.transaction import Transaction
@@ -123,7 +124,7 @@ class Prover:
     async def inclusion(self, seq: int, size: int | None = None) -> RowProof:
         """The proof of a row that may be seen, by the checkpoint of a size (None: the last one).
 
-        Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, RowPruned, NotSignedYet, and LeavesDiffer
+        Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, ROW_PRUNED, NotSignedYet, and LeavesDiffer
         if it is not as it was signed: also if rows around it were pruned after `log` was opened.
         """
         found = await self.store.read_at_once(partial(self._look, seq=seq, size=size))
@@ -236,19 +237,18 @@ class Prover:
     def _leaves(self, group: Group, rows: pa.Table, keys: dict[date, bytes]) -> list[Leaf]:
         return group.leaves(leaves_of(split_by_day(rows), self.log.org.id, keys))
 
-    async def _pruned(self, seq: int) -> RowPruned:
+    async def _pruned(self, seq: int) -> Refusal:
         """What to say of a row that was deleted by retention: by which entry of the log."""
-        query = parse_query({"event": [AuditPruned.event]})
-        rows = await self.log.page(query, PRUNES_MAX)
+        rows = await self.log.page(parse_query({"event": [AuditPruned.event]}), PRUNES_MAX)
         wanted = audit_id(seq)
-        for number, payload in zip(
-            rows.column("seq").to_pylist(), rows.column("payload").to_pylist(), strict=True
-        ):
-            said: dict[str, Any] = msgspec.json.decode(payload)
+        for entry in rows.select(["seq", "payload"]).to_pylist():
+            said: dict[str, Any] = msgspec.json.decode(entry["payload"])
             first, last = said.get("first_id"), said.get("last_id")
             if first is not None and last is not None and first <= wanted <= last:
-                return RowPruned(first, last, audit_id(number))
-        return RowPruned(wanted, wanted, None)
+                text = f"audit row {audit_id(entry['seq'])} says so, and can be proved"
+                return ROW_PRUNED(first=first, last=last, value=text)
+        text = "the row that said so is deleted, too"
+        return ROW_PRUNED(first=wanted, last=wanted, value=text)
 
 
 def _read_parts(
