@@ -208,10 +208,7 @@ class WitnessRemoved(Envelope, frozen=True, kw_only=True):
 
 
 class StreamChanged(Envelope, frozen=True, kw_only=True):
-    """A stream of rows to a receiver was created, changed, suspended or deleted.
-
-    `detail` is the receiver's address, the row before the next one, or why it was suspended.
-    """
+    """A stream of rows to a receiver was created, changed, suspended or deleted: how, or why."""
 
     event = Event("stream_changed")
     label = "Stream changed"
@@ -220,3 +217,15 @@ class StreamChanged(Envelope, frozen=True, kw_only=True):
     name: str
     change: str
     detail: str
+
+
+class StreamGap(Envelope, frozen=True, kw_only=True):
+    """Rows after one id up to another were pruned that a stream had not delivered."""
+
+    event = Event("stream_gap")
+    label = "Rows not streamed"
+    icon = "alert"
+    stream_id: str
+    name: str
+    after_id: str
+    to_id: str

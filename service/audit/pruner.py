@@ -7,8 +7,9 @@ retired: existing readers continue, and the sweeper unlinks the files after the 
 
 import base64
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Final
 
 import structlog
@@ -17,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import format_us, midnight, optional_us
-from analytics.model.log_envelopes import AuditPruned, ClockAccepted
+from analytics.model.log_envelopes import AuditPruned, ClockAccepted, StreamGap
 from analytics.model.retention import PRUNE_DELAY, Tier, prunable_before, tiers_held
 from analytics.model.rows import AuditContext
 from analytics.model.schema import audit_id
@@ -46,10 +47,14 @@ from service.store.tables import (
     MisdatedDay,
     Organisation,
     SegmentEntry,
+    Stream,
 )
 
 PLANS_MAX: Final = 3
 """How often is planned anew what a tree keeps, while rows of the days change."""
+
+UNSENT_WAIT: Final = timedelta(days=7)
+"""For how much longer days are kept whose rows a stream has not delivered."""
 
 SIGNING_WAIT_S: Final = 120.0
 """How long a run waits for the process that signs."""
@@ -200,7 +205,12 @@ class Pruner:
                 return past
             if plan is not None and not plan.is_of(past.days, past.rows):
                 return None
+            last_seq, streams = await _unsent(work.session, org.id, before)
             rows = await drop_days(work.session, org.id, before, work.now)
+            for stream in streams:
+                after, to = audit_id(stream.cursor), audit_id(last_seq)
+                gap = StreamGap(stream_id=stream.id, name=stream.name, after_id=after, to_id=to)
+                work.record(org.id, gap, by, subject=stream.id)
             dropped = _pruned(org, rows)
             last = await last_checkpoint(work.session, org.id)
             if plan is not None:
@@ -246,6 +256,8 @@ async def _past_days(
     left_at = await list_former_tiers(session, org)
     judged_at = now - PRUNE_DELAY
     before = prunable_before(tiers_held(Tier(org.tier), left_at, judged_at), judged_at)
+    if before is not None and (await _unsent(session, org.id, before))[1]:
+        before -= UNSENT_WAIT
     rows = Counter[date]() if before is None else await count_days(session, org.id, before)
     return before, _pruned(org, rows)
 
@@ -327,6 +339,23 @@ async def drop_days(
     for day, count in [*retired, *deleted]:
         rows[day] += count
     return rows
+
+
+async def _unsent(
+    session: AsyncSession, tenant_id: str, before: date
+) -> tuple[int, Sequence[Stream]]:
+    """The last seq on the tenant's days before `before`, and the streams that are not that far."""
+    last = union_all(
+        select(func.max(JournalEntry.first_seq + JournalEntry.rows - 1).label("seq")).where(
+            _is_past(JournalEntry, tenant_id, before)
+        ),
+        select(func.max(SegmentEntry.max_seq)).where(
+            _is_past(SegmentEntry, tenant_id, before), SegmentEntry.retired_at.is_(None)
+        ),
+    ).subquery()
+    last_seq = await session.scalar(select(func.max(last.c.seq))) or 0
+    behind = select(Stream).where(Stream.tenant_id == tenant_id, Stream.cursor < last_seq)
+    return last_seq, (await session.scalars(behind)).all()
 
 
 def _is_past(

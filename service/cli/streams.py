@@ -31,9 +31,7 @@ async def stream_list(client: Client, slug: str) -> CommandResult:
 @click.option("--name", required=True, help="Its name.")
 @click.option("--kind", required=True, help="webhook, splunk_hec, otlp, syslog or s3.")
 @click.option("--url", required=True, help="Where rows are sent: https://HOST/PATH.")
-@click.option("--format", help="wire (default) or ocsf.")
 @click.option("--query", help="Filters, such as event=blocklist_hit.")
-@click.option("--region", help="Of a bucket; default: us-east-1.")
 @_AFTER
 @_SECRET
 async def stream_create(client: Client, /, slug: str, **given: Any) -> CommandResult:  # noqa: ANN401

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import accumulate
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,16 +21,14 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.cache.lru import ByteCache
-from analytics.export.csv_json import JsonSpelling
-from analytics.export.text_encoder import TextEncoder
+from analytics.model.filters import parse_query
 from analytics.model.log_envelopes import StreamChanged
 from analytics.model.schema import NO_ROWS, audit_id
 from service.access.callers import service_context
 from service.audit.lake import Lake
-from service.audit.streams.reconciliation import RECONCILIATION, is_due, reconciliation
-from service.audit.streams.sending import Delivered, Refused, Sender
-from service.audit.streams.sinks import Line
-from service.audit.streams.stored import CHUNK_ROWS, RowReader, send_lines, stored_query
+from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, lines_of, record_of
+from service.audit.streams.sending import Refused, Sender
+from service.audit.streams.sinks import Line, send_lines
 from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
@@ -42,7 +40,6 @@ from service.store.tables import JournalEntry, Stream
 ROUND_S: Final = 0.5
 """How often it is looked for new rows, and cursors are stored."""
 BATCH_ROWS: Final = 1_000
-BATCH_BYTES: Final = 2**20
 BATCH_S: Final = 2.0
 """A batch that is not full waits until the one before was sent so long ago."""
 BACKOFF_MAX_S: Final = 300.0
@@ -77,14 +74,19 @@ class Deliveries:
         sender: Sender,
         clock: Clock,
         metrics: Metrics,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.settings = settings
-        self.sender = sender
+        self._lag_s = metrics.gauge(
+            "countersign_stream_lag_seconds",
+            "The age of the first row that the receiver of a stream has not accepted.",
+            "stream",
+            mode="livemax",
+        )
         self.clock = clock
-        self.wait = wait
+        self.send = partial(send_lines, sender, settings)
+        self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         self.reader = RowReader(store, lake)
         self.chunks = ByteCache(_CHUNKS_BYTES)
+        self._by = service_context(settings.platform_tenant_id)
         self._store = store
         self._keeper = lease
         self._lease: HeldLease | None = None
@@ -98,11 +100,11 @@ class Deliveries:
         Raises LeaseTaken, LeaseLost, StoreUnavailable.
         """
         active = await self._store.cached("active_streams", list_active)
-        if self._lease is None:
-            if not active:
-                return
+        if self._lease is None and active:
             self._lease = await self._stack.enter_async_context(self._keeper.hold())
             await self._stack.enter_async_context(self._lease.renewed())
+        if self._lease is None:
+            return
         try:
             await self._compare(active)
             await self._wake()
@@ -115,13 +117,10 @@ class Deliveries:
 
     async def close(self) -> None:
         """End all streams, and give the lease back once their cursors are stored."""
-        ended = [courier.end() for courier in self._couriers.values()]
-        await asyncio.gather(*ended)
-        try:
+        await asyncio.gather(*(courier.end() for courier in self._couriers.values()))
+        with suppress(LeaseLost, StoreUnavailable):
             if self._lease is not None:
                 await self._store_changes(self._lease)
-        except (LeaseLost, StoreUnavailable) as error:
-            _log.warning("cursors_not_stored", reason=type(error).__name__)
         self._couriers, self._lease = {}, None
         await self._stack.aclose()
 
@@ -130,8 +129,7 @@ class Deliveries:
         revisions = {stream.id: stream.revision for stream in active}
         for stream_id, courier in list(self._couriers.items()):
             if revisions.get(stream_id) != courier.stream.revision:
-                await courier.end()
-                del self._couriers[stream_id]
+                await self._couriers.pop(stream_id).end()
         for stream in active:
             if stream.id not in self._couriers:
                 self._couriers[stream.id] = Courier(self, stream)
@@ -142,32 +140,33 @@ class Deliveries:
             seen = {"seq": self._seen_seq}
             tenants = await self._store.read_at_once(lambda read: read.rows(_WITH_ROWS, seen))
             self._seen_seq, woken = last_seq, {tenant_id for (tenant_id,) in tenants}
-        now = self.clock()
-        for courier in self._couriers.values():
-            if courier.stream.tenant_id in woken or courier.is_record_due(now):
+        for stream_id, courier in self._couriers.items():
+            since = courier.behind_since or self.clock()
+            self._lag_s.labels(stream_id).set((self.clock() - since).total_seconds())
+            if courier.stream.tenant_id in woken or courier.is_record_due(self.clock()):
                 courier.has_rows.set()
 
     async def _store_changes(self, lease: HeldLease) -> None:
-        changed = [(each, each.take_changes()) for each in self._couriers.values() if each.changes]
+        changed = [(each, each.changes) for each in self._couriers.values() if each.changes]
         if not changed:
             return
+        for courier, _ in changed:
+            courier.changes = {}
         try:
             async with lease.write() as work:
                 for courier, values in changed:
                     stream = courier.stream
                     is_same = (Stream.id == stream.id) & (Stream.revision == stream.revision)
-                    stored = await work.session.execute(
-                        update(Stream).where(is_same).values(**values).returning(Stream.id)
-                    )
-                    if stored.scalar() and "state" in values:
-                        by = service_context(self.settings.platform_tenant_id)
+                    change = update(Stream).where(is_same).values(**values).returning(Stream.id)
+                    is_stored = (await work.session.execute(change)).scalar() is not None
+                    if is_stored and "state" in values:
                         event = StreamChanged(
                             stream_id=stream.id,
                             name=stream.name,
                             change="suspended",
                             detail=values["answer"],
                         )
-                        work.record(stream.tenant_id, event, by, subject=stream.id)
+                        work.record(stream.tenant_id, event, self._by, subject=stream.id)
         except BaseException:
             for courier, values in changed:
                 courier.changes = values | courier.changes
@@ -185,21 +184,22 @@ class Courier:
     def __init__(self, deliveries: Deliveries, stream: Stream) -> None:
         self.stream = stream
         self.has_rows = asyncio.Event()
+        self.behind_since: datetime | None = None
+        """When the first row was received that is not accepted yet."""
+
         self.changes: dict[str, Any] = {}
         """Columns of the stream that are to be stored."""
 
         self._all = deliveries
-        self._query = stored_query(stream)
+        self._query = parse_query(parse_qs(stream.query), has_order=False)
         self._position = self._cursor = stream.cursor
-        self._parked: list[int] = []
+        self._parked: list[str] = []
         """Refused rows after the cursor, which no accepted row follows yet."""
 
-        self._parked_since = [*stream.parked_since]
-        self._parked_count = stream.parked
+        self._parked_since, self._parked_count = [*stream.parked_since], stream.parked
         self._reconciled_seq, self._reconciled_at = stream.reconciled_seq, stream.reconciled_at
-        self._unreconciled_rows = 0
+        self._unreconciled_rows = self._failures = 0
         self._denied_since = stream.denied_since
-        self._failures = 0
         self._batch_rows = self._chunk_rows = BATCH_ROWS
         self._sent_at: datetime | None = None
         self._is_over = False
@@ -210,35 +210,31 @@ class Courier:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    def take_changes(self) -> dict[str, Any]:
-        """The changes so far, which are now its caller's."""
-        taken, self.changes = self.changes, {}
-        return taken
-
     def is_record_due(self, now: datetime) -> bool:
         """Whether the receiver is to get a record of what was delivered."""
-        return is_due(self._reconciled_at, now, self._unreconciled_rows, len(self._parked_since))
+        parked = len(self._parked_since)
+        return is_record_due(self._reconciled_at, now, self._unreconciled_rows, parked)
 
     async def _run(self) -> None:
         while not self._is_over:
             try:
-                pause_s = await self._step()
+                pause_s = await self._step(self._all.clock())
             except Exception as error:
                 _log.exception("stream_failed", stream=self.stream.id, reason=str(error))
                 pause_s = BACKOFF_MAX_S
-            if pause_s and not self._is_over:
+            if pause_s:
                 await self._all.wait(pause_s)
 
-    async def _step(self) -> float:
+    async def _step(self, now: datetime) -> float:
         """Send a batch or a record, if one is due; returns for how long to wait then."""
-        now = self._all.clock()
         if self.is_record_due(now):
             return await self._reconcile(now)
         self.has_rows.clear()
         rows, upto = await self._next_rows()
+        self.behind_since = rows["received_at"][0].as_py() if rows.num_rows else None
         if not rows.num_rows:
             if upto > self._position:
-                self._accept(upto, now, {})
+                self._accept(upto)
             else:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.has_rows.wait(), _IDLE_S)
@@ -246,25 +242,12 @@ class Courier:
         left_s = 0.0 if self._sent_at is None else BATCH_S - (now - self._sent_at).total_seconds()
         if rows.num_rows < self._batch_rows and 0 < left_s <= BATCH_S:
             return left_s
-        taken = rows.slice(0, self._batch_rows)
-        tenant_id = self.stream.tenant_id
-        lines = await self._all.reader.lake.run_in_thread(partial(_lines, taken, tenant_id))
-        if len(lines) < rows.num_rows:
-            upto = lines[-1].seq
-        self._sent_at = now
-        outcome = await self._send(lines, now)
-        if isinstance(outcome, Refused):
-            return self._refused(outcome, lines, upto, now)
-        received_at = taken["received_at"][len(lines) - 1].as_py()
-        self._unreconciled_rows += len(lines)
-        self._accept(upto, now, {"answer": outcome.text, "cursor_at": received_at})
-        return 0.0
+        return await self._deliver(rows, upto, now)
 
     async def _next_rows(self) -> tuple[pa.Table, int]:
         """Rows after the position, kept or read, and the seq up to which these are all."""
         name, at = self.stream.id, self._position
-        is_kept, chunk = self._all.chunks.find(name)
-        start, rows, upto = chunk if is_kept else (at, NO_ROWS, at)
+        start, rows, upto = self._all.chunks.find(name)[1] or (at, NO_ROWS, at)
         if not start <= at < upto:
             rows, upto = await self._all.reader.after(
                 self.stream.tenant_id, self._query, at, self._chunk_rows
@@ -277,44 +260,56 @@ class Courier:
                 self._all.chunks.keep(name, (at, rows, upto), rows.nbytes)
         return rows.slice(pc.sum(pc.less_equal(rows["seq"], at)).as_py() or 0), upto
 
-    async def _send(self, lines: Sequence[Line], now: datetime) -> Delivered | Refused:
-        return await send_lines(self._all.sender, self._all.settings, self.stream, lines, now)
+    async def _deliver(self, rows: pa.Table, upto: int, now: datetime) -> float:
+        """Send the first of `rows`, which are all up to a seq."""
+        taken = rows.slice(0, self._batch_rows)
+        encode = partial(lines_of, taken, self.stream.tenant_id)
+        lines = await self._all.reader.lake.run_in_thread(encode)
+        if len(lines) < rows.num_rows:
+            upto = lines[-1].seq
+        self._sent_at = now
+        outcome = await self._all.send(self.stream, lines, now)
+        if isinstance(outcome, Refused):
+            return self._refused(outcome, lines, upto, now)
+        self._accept(upto)
+        self._unreconciled_rows += len(lines)
+        self.changes |= {
+            "answer": outcome.text,
+            "answered_at": now,
+            "denied_since": None,
+            "cursor_at": taken["received_at"][len(lines) - 1].as_py(),
+        }
+        return 0.0
 
-    def _accept(self, upto: int, now: datetime, values: dict[str, Any]) -> None:
+    def _accept(self, upto: int) -> None:
         """All up to this seq is delivered, or parked."""
         self._position = self._cursor = upto
         self._parked_count += len(self._parked)
-        self._parked_since += map(audit_id, self._parked)
+        self._parked_since = self._parked_since + self._parked
         self._parked, self._failures, self._denied_since = [], 0, None
         self._batch_rows = min(BATCH_ROWS, self._batch_rows + _GROWTH_ROWS)
-        if values:
-            values |= {"answered_at": now, "denied_since": None, "parked": self._parked_count}
-        self.changes |= {"cursor": upto, "parked_since": self._parked_since, **values}
+        parked = {"parked": self._parked_count, "parked_since": self._parked_since}
+        self.changes |= {"cursor": upto, **parked}
 
     def _refused(self, refused: Refused, lines: Sequence[Line], upto: int, now: datetime) -> float:
         """What becomes of refused rows; returns for how long to wait."""
         self.changes |= {"answer": refused.text, "answered_at": now}
-        if refused.kind == "gone":
-            self._suspend()
-        elif refused.kind == "rows":
-            if len(lines) > 1:
-                self._batch_rows = len(lines) // 2
-                return 0.0
-            self._parked.append(lines[0].seq)
-            self._position = upto
-            if len(self._parked) == PARKED_MAX:
-                self._suspend()
+        self._is_over = refused.kind == "gone"
+        if refused.kind == "rows" and len(lines) > 1:
+            self._batch_rows = len(lines) // 2
             return 0.0
-        elif refused.kind == "denied":
+        if refused.kind == "rows":
+            self._parked.append(audit_id(lines[0].seq))
+            self._position = upto
+            self._is_over = len(self._parked) == PARKED_MAX
+        if refused.kind == "denied":
             self._denied_since = self._denied_since or now
             self.changes["denied_since"] = self._denied_since
-            if now - self._denied_since >= DENIED_MAX:
-                self._suspend()
-        return self._backoff_s(refused.retry_after_s or 0.0)
-
-    def _suspend(self) -> None:
-        self.changes["state"] = "suspended"
-        self._is_over = True
+            self._is_over = now - self._denied_since >= DENIED_MAX
+        if self._is_over:
+            self.changes["state"] = "suspended"
+        is_ready = self._is_over or refused.kind == "rows"
+        return 0.0 if is_ready else self._backoff_s(refused.retry_after_s or 0.0)
 
     def _backoff_s(self, retry_after_s: float) -> float:
         """Also shortens the next batch, so that receivers that hang hold little memory."""
@@ -326,16 +321,12 @@ class Courier:
 
     async def _reconcile(self, now: datetime) -> float:
         """Send the record of what was delivered since the last one."""
-        span = (self._reconciled_seq, self._cursor)
-        text = await reconciliation(
-            self._all.reader, self.stream, self._query, span, self._parked_since, now
-        )
-        at_us = round(now.timestamp() * 1e6)
-        outcome = await self._send([Line(self._cursor, at_us, RECONCILIATION, text)], now)
-        if isinstance(outcome, Refused):
-            if outcome.kind != "rows":
-                return self._refused(outcome, (), self._cursor, now)
-        else:
+        span, parked = (self._reconciled_seq, self._cursor), self._parked_since
+        record = await record_of(self._all.reader, self.stream, self._query, span, parked, now)
+        outcome = await self._all.send(self.stream, [record], now)
+        if isinstance(outcome, Refused) and outcome.kind != "rows":
+            return self._refused(outcome, (), self._cursor, now)
+        if not isinstance(outcome, Refused):  # else the next record is of these rows, too
             self._reconciled_seq, self._parked_since, self._unreconciled_rows = self._cursor, [], 0
         self._reconciled_at = now
         self.changes |= {
@@ -346,15 +337,3 @@ class Courier:
             "parked_since": self._parked_since,
         }
         return 0.0
-
-
-def _lines(rows: pa.Table, tenant_id: str) -> list[Line]:
-    """The first of `rows` as they are sent, at most BATCH_BYTES of them, but at least one."""
-    pieces = TextEncoder(tenant_id, JsonSpelling("", "\n")).texts(rows)
-    texts = b"".join(piece for piece, _ in pieces).split(b"\n")
-    at = rows["created_at"].cast(pa.int64()).to_pylist()
-    lines = map(Line, rows["seq"].to_pylist(), at, rows["event"].to_pylist(), texts)
-    sizes = accumulate(map(len, texts))
-    return [line for line, size in zip(lines, sizes, strict=False) if size <= BATCH_BYTES] or [
-        Line(rows["seq"][0].as_py(), at[0], rows["event"][0].as_py(), texts[0])
-    ]

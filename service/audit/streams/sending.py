@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from ssl import SSLContext
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpcore2
@@ -27,15 +27,20 @@ TEXT_CHARS_MAX: Final = 200
 """How much of an answer is shown."""
 SYSLOG: Final = "syslog+tls"
 
-_IDLE_MAX: Final = 256
-_IDLE_S: Final = 30.0
 _TRANSLATED: Final = tuple(map(ip_network, ("64:ff9b::/96", "2002::/16", "2001::/32")))
 """IPv6 addresses that stand for IPv4 ones, which may be private."""
-_LATER: Final = frozenset({408, 425, 429})
-_DENIED: Final = frozenset({401, 402, 403, 404, 405, 407, *range(300, 400)})
-_GONE: Final = 410
+
+RefusalKind = Literal["later", "rows", "denied", "gone"]
+_BY_STATUS: Final[dict[int, RefusalKind]] = {
+    **dict.fromkeys((408, 425, 429), "later"),
+    **dict.fromkeys((401, 402, 403, 404, 405, 407), "denied"),
+    410: "gone",
+}
+_BY_CLASS: Final[dict[int, RefusalKind]] = {3: "denied", 4: "rows"}
+_ACCEPTS: Final = 2
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+_Connection = TypeVar("_Connection")
 
 
 class AddressRefused(Exception):
@@ -57,7 +62,7 @@ class Refused:
     never again.
     """
 
-    kind: Literal["later", "rows", "denied", "gone"]
+    kind: RefusalKind
     text: str
     retry_after_s: float | None = None
 
@@ -117,58 +122,57 @@ class Sender:
         for pool in self._pools.values():
             await pool.aclose()
 
-    async def addresses(self, host: str, port: int, *, is_plain: bool) -> Sequence[str]:
-        """Those of `host`, if all are allowed; `is_plain` is without TLS. Raises AddressRefused."""
-        found = await self._resolve(host, port)
-        for text in found:
-            address = ip_address(text)
-            mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-            self._check(mapped or address, is_plain=is_plain)
-        return found
+    async def connect(
+        self, host: str, port: int, to: Callable[[str], Awaitable[_Connection]], *, is_plain: bool
+    ) -> _Connection:
+        """A connection `to` the first address of `host` that takes one, if all are allowed.
 
-    def _check(self, address: IPv4Address | IPv6Address, *, is_plain: bool) -> None:
+        `is_plain` is one without TLS. Raises AddressRefused, OSError, httpcore2.NetworkError.
+        """
+        error: Exception = OSError("the host has no address")
+        found = await self._resolve(host, port)
+        for address in found:
+            self._check(address, is_plain=is_plain)
+        for address in found:
+            try:
+                return await to(address)
+            except (OSError, httpcore2.NetworkError) as fault:
+                error = fault
+        raise error
+
+    def _check(self, text: str, *, is_plain: bool) -> None:
+        address = ip_address(text)
+        if isinstance(address, IPv6Address):
+            address = address.ipv4_mapped or address
         if any(address in network for network in self._networks):
             return
         if is_plain:
             raise AddressRefused("http:// is for COUNTERSIGN_STREAM_NETWORKS alone: use https://")
         is_translated = any(address in network for network in _TRANSLATED)
         if not address.is_global or address.is_multicast or is_translated:
-            raise AddressRefused("its address is none of the internet's: see STREAM_NETWORKS")
+            raise AddressRefused("its address is not in the internet or STREAM_NETWORKS")
 
     async def _sent(self, request: Outgoing) -> Delivered | Refused:
         parts = urlsplit(request.url)
         if parts.scheme == SYSLOG:
             return await self._write(parts.hostname or "", parts.port or 6514, request.body)
+        headers = [("user-agent", "countersign"), *request.headers.items()]
+        body = bytearray()
         async with self._pool(parts.scheme).stream(
-            request.method,
-            request.url,
-            headers=[("user-agent", "countersign"), *request.headers.items()],
-            content=request.body,
-            extensions={"timeout": {"connect": SEND_S, "read": SEND_S, "write": SEND_S}},
+            request.method, request.url, headers=headers, content=request.body
         ) as response:
-            body = bytearray()
             async for piece in response.aiter_stream():
                 body += piece
                 if len(body) > ANSWER_BYTES_MAX:
                     break
-        return self._outcome(request, response, bytes(body))
-
-    def _outcome(
-        self, request: Outgoing, response: httpcore2.Response, body: bytes
-    ) -> Delivered | Refused:
         status = response.status
         text = _shown(f"{status} {body.decode(errors='replace')}", request.hidden)
-        if status // 100 == 2:
-            fault = request.fault(body)
+        if status // 100 == _ACCEPTS:
+            fault = request.fault(bytes(body))
             return Delivered(text) if fault is None else Refused("rows", f"{fault}: {text}")
-        if status == _GONE:
-            return Refused("gone", text)
-        if status in _DENIED:
-            return Refused("denied", text)
-        if status // 100 == 4 and status not in _LATER:
-            return Refused("rows", text)
-        headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
-        return Refused("later", text, self._seconds(headers.get(b"retry-after", "")))
+        kind = _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, "later")
+        fields = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+        return Refused(kind, text, self._seconds(fields.get(b"retry-after", "")))
 
     def _seconds(self, retry_after: str) -> float | None:
         """What `Retry-After` says, as seconds or as a date (RFC 9110, 10.2.3)."""
@@ -178,25 +182,21 @@ class Sender:
             return max(0.0, (parsedate_to_datetime(retry_after) - self._clock()).total_seconds())
         return None
 
-    async def _write(self, host: str, port: int, body: bytes) -> Delivered | Refused:
+    async def _write(self, host: str, port: int, body: bytes) -> Delivered:
         """Send over a connection of its own: that it closes in order is all there is to know."""
-        error: OSError = OSError("the host has no address")
-        for address in await self.addresses(host, port, is_plain=False):
-            try:
-                _, writer = await asyncio.open_connection(
-                    address, port, ssl=self._tls(), server_hostname=host
-                )
-            except OSError as fault:
-                error = fault
-                continue
-            try:
-                writer.write(body)
-                await writer.drain()
-            finally:
-                writer.close()
-            await writer.wait_closed()
-            return Delivered(f"{len(body)} bytes written")
-        raise error
+
+        async def open_tls(address: str) -> asyncio.StreamWriter:
+            tls = self._tls()
+            return (await asyncio.open_connection(address, port, ssl=tls, server_hostname=host))[1]
+
+        writer = await self.connect(host, port, open_tls, is_plain=False)
+        try:
+            writer.write(body)
+            await writer.drain()
+        finally:
+            writer.close()
+        await writer.wait_closed()
+        return Delivered(f"{len(body)} bytes written")
 
     def _pool(self, scheme: str) -> httpcore2.AsyncConnectionPool:
         if scheme not in self._pools:
@@ -204,39 +204,27 @@ class Sender:
                 ssl_context=self._tls() if scheme == "https" else None,
                 # One for each stream: those of slow receivers must not be waited for.
                 max_connections=None,
-                max_keepalive_connections=_IDLE_MAX,
-                keepalive_expiry=_IDLE_S,
-                network_backend=_GuardedNetwork(self, is_plain=scheme != "https"),
+                keepalive_expiry=SEND_S,
+                network_backend=_CheckedNetwork(self, is_plain=scheme != "https"),
             )
         return self._pools[scheme]
 
 
-class _GuardedNetwork(httpcore2.AsyncNetworkBackend):
+class _CheckedNetwork(httpcore2.AnyIOBackend):
     """Connects to allowed addresses alone."""
 
     def __init__(self, sender: Sender, *, is_plain: bool) -> None:
         self._sender = sender
         self._is_plain = is_plain
-        self._network = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - as it is called
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+        self, host: str, port: int, *_: object, **__: object
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to the first address of `host` that takes one."""
-        error = httpcore2.ConnectError("the host has no address")
-        for address in await self._sender.addresses(host, port, is_plain=self._is_plain):
-            try:
-                return await self._network.connect_tcp(
-                    address, port, timeout, local_address, socket_options
-                )
-            except httpcore2.ConnectError as fault:
-                error = fault
-        raise error
+        """A connection to one of the host's addresses."""
+        connect = super().connect_tcp
+        return await self._sender.connect(
+            host, port, lambda to: connect(to, port), is_plain=self._is_plain
+        )
 
 
 def _shown(text: str, hidden: Sequence[str]) -> str:

@@ -6,41 +6,35 @@ Encoders of wire forms, no clients: `sending.py` sends what they make.
 import base64
 import gzip
 import hmac
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
 from analytics.model.schema import audit_id
-from service.audit.streams.sending import SYSLOG, Outgoing
+from service.audit.streams.sending import SYSLOG, Delivered, Outgoing, Refused, Sender
+from service.core.secrets import UnusableSecret, unseal
+from service.core.settings import Settings
+from service.store.tables import Stream
 
 WEBHOOK_PREFIX: Final = "whsec_"
+ROTATION: Final = timedelta(days=1)
+"""For so long the secret that was replaced signs as well."""
+
 _SYSLOG_PRIORITY: Final = 13 * 8 + 6
 """Facility "log audit", severity "informational" (RFC 5424, 6.2.1)."""
 _OTLP_INFO: Final = 9
+_REGION: Final = re.compile(r"s3[.-]([a-z]{2}-[a-z-]+-[0-9])\.")
 
 _encode: Final = msgspec.json.Encoder().encode
 SinkKind = Literal["webhook", "splunk_hec", "otlp", "syslog", "s3"]
 
 
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """A receiver. With several `secrets`, the first is the newest one; empty is none."""
-
-    stream_id: str
-    tenant_id: str
-    kind: SinkKind
-    url: str
-    region: str
-    secrets: Sequence[str]
-    origin: str
-    """This service's own host, as receivers know it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A row as it is sent: one JSON object, when it happened (in microseconds), and its event."""
 
     seq: int
@@ -51,44 +45,81 @@ class Line:
     @property
     def at(self) -> datetime:
         """When it happened."""
-        return datetime.fromtimestamp(self.at_us // 10**6, UTC).replace(
-            microsecond=self.at_us % 10**6
-        )
+        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.at_us)
 
 
-def outgoing(sink: Sink, lines: Sequence[Line], now: datetime) -> list[Outgoing]:
-    """The request with these rows; one for each secret where it must be one of them."""
-    encode, is_signed = _KINDS[sink.kind]
-    secrets = sink.secrets[:1] if is_signed else sink.secrets
-    return [encode(sink, lines, now, secret) for secret in secrets]
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows on their way to the receiver of `stream`, at `now`, from the host `origin`.
+
+    `secrets` are that of the stream and, while both are used, the one before.
+    """
+
+    stream: Stream
+    secrets: Sequence[str]
+    origin: str
+    now: datetime
+    lines: Sequence[Line]
+
+    @property
+    def ndjson(self) -> bytes:
+        """A line for each row."""
+        return b"".join(line.text + b"\n" for line in self.lines)
+
+    def outgoing(self, body: bytes, **headers: str) -> Outgoing:
+        """The request with this body, and what is after underscores of header names."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return Outgoing(self.stream.url, body, fields, self.hidden)
+
+    @property
+    def hidden(self) -> list[str]:
+        """The secrets, and the words of which they consist."""
+        words = (word for secret in self.secrets for word in re.split("[ :]", secret))
+        return [*self.secrets, *filter(None, words)]
 
 
-def _webhook(sink: Sink, lines: Sequence[Line], now: datetime, _: str) -> Outgoing:
+async def send_lines(
+    sender: Sender, settings: Settings, stream: Stream, lines: Sequence[Line], now: datetime
+) -> Delivered | Refused:
+    """Send rows to the receiver of a stream."""
+    sealed = [stream.secret]
+    if stream.former_secret and stream.rotated_at and now - stream.rotated_at < ROTATION:
+        sealed.append(stream.former_secret)
+    try:
+        secrets = [unseal(settings.secret_key, stream.id, each) for each in sealed]
+    except UnusableSecret:
+        return Refused("denied", "COUNTERSIGN_SECRET_KEY has changed: set the secret again")
+    batch = Batch(stream, secrets, urlsplit(settings.public_url).hostname or "", now, lines)
+    return await sender.send(_ENCODERS[cast("SinkKind", stream.kind)](batch))
+
+
+def _webhook(batch: Batch) -> Outgoing:
     """NDJSON, signed as https://www.standardwebhooks.com has it, with each of the secrets."""
-    body = b"".join(line.text + b"\n" for line in lines)
-    name = f"msg_{sink.stream_id}_{lines[0].seq}_{lines[-1].seq}"
-    timestamp = str(int(now.timestamp()))
+    body, timestamp = batch.ndjson, str(int(batch.now.timestamp()))
+    name = f"msg_{batch.stream.id}_{batch.lines[0].seq}_{batch.lines[-1].seq}"
     signed = f"{name}.{timestamp}.".encode() + body
-    keys = [base64.b64decode(each.removeprefix(WEBHOOK_PREFIX)) for each in sink.secrets]
+    keys = [base64.b64decode(each.removeprefix(WEBHOOK_PREFIX)) for each in batch.secrets]
     digests = [base64.b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
-    headers = {
-        "content-type": "application/x-ndjson",
-        "webhook-id": name,
-        "webhook-timestamp": timestamp,
-        "webhook-signature": " ".join(f"v1,{digest}" for digest in digests),
-    }
-    return Outgoing(sink.url, body, headers, sink.secrets)
-
-
-def _splunk_hec(sink: Sink, lines: Sequence[Line], _: datetime, secret: str) -> Outgoing:
-    """Events for Splunk's HTTP Event Collector, one object after the other."""
-    facts = _encode({"host": sink.origin, "source": "countersign", "sourcetype": "countersign"})
-    body = b"".join(
-        b'{"time":%d.%06d,%s,"event":%s}\n' % (*divmod(line.at_us, 10**6), facts[1:-1], line.text)
-        for line in lines
+    return batch.outgoing(
+        body,
+        content_type="application/x-ndjson",
+        webhook_id=name,
+        webhook_timestamp=timestamp,
+        webhook_signature=" ".join(f"v1,{digest}" for digest in digests),
     )
-    headers = {"authorization": f"Splunk {secret}", "content-type": "application/json"}
-    return Outgoing(sink.url, body, headers, sink.secrets, fault=_hec_fault)
+
+
+def _splunk_hec(batch: Batch) -> Outgoing:
+    """Events for Splunk's HTTP Event Collector, one object after the other."""
+    facts = {"host": batch.origin, "source": "countersign", "sourcetype": "countersign"}
+    members = _encode(facts)[1:-1]
+    body = b"".join(
+        b'{"time":%d.%06d,%s,"event":%s}\n' % (*divmod(line.at_us, 10**6), members, line.text)
+        for line in batch.lines
+    )
+    token = f"Splunk {batch.secrets[0]}"
+    request = batch.outgoing(body, authorization=token, content_type="application/json")
+    return replace(request, fault=_hec_fault)
 
 
 def _hec_fault(body: bytes) -> str | None:
@@ -96,27 +127,28 @@ def _hec_fault(body: bytes) -> str | None:
     return f"the collector's code is {code}" if code not in {0, None} else None
 
 
-def _otlp(sink: Sink, lines: Sequence[Line], now: datetime, secret: str) -> Outgoing:
+def _otlp(batch: Batch) -> Outgoing:
     """Log records of OTLP/HTTP in JSON, whose body is the row's JSON text."""
-    resource = {"service.name": "countersign", "host.name": sink.origin, "tenant": sink.tenant_id}
     records = [
         {
             "timeUnixNano": f"{line.at_us}000",
-            "observedTimeUnixNano": f"{int(now.timestamp())}000000000",
+            "observedTimeUnixNano": f"{int(batch.now.timestamp())}000000000",
             "severityNumber": _OTLP_INFO,
             "eventName": line.event,
             "body": {"stringValue": line.text.decode()},
             "attributes": _attributes({"log.record.uid": audit_id(line.seq)}),
         }
-        for line in lines
+        for line in batch.lines
     ]
-    scoped = {"scope": {"name": "countersign"}, "logRecords": records}
-    logs = {"resource": {"attributes": _attributes(resource)}, "scopeLogs": [scoped]}
-    headers = {"content-type": "application/json"}
-    if secret:
-        headers["authorization"] = secret
+    resource = {"service.name": "countersign", "host.name": batch.origin}
+    logs = {
+        "resource": {"attributes": _attributes({**resource, "tenant": batch.stream.tenant_id})},
+        "scopeLogs": [{"scope": {"name": "countersign"}, "logRecords": records}],
+    }
+    token = {"authorization": batch.secrets[0]} if batch.secrets[0] else {}
     body = _encode({"resourceLogs": [logs]})
-    return Outgoing(sink.url, body, headers, sink.secrets, fault=_otlp_fault)
+    request = batch.outgoing(body, content_type="application/json", **token)
+    return replace(request, fault=_otlp_fault)
 
 
 def _attributes(values: dict[str, str]) -> list[dict[str, Any]]:
@@ -131,55 +163,49 @@ def _otlp_fault(body: bytes) -> str | None:
 
 def _member(body: bytes, name: str) -> Any:  # noqa: ANN401 - any JSON
     try:
-        answer = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+        return msgspec.json.decode(body, type=dict[str, Any]).get(name)
+    except (msgspec.DecodeError, msgspec.ValidationError):
         return None
-    return answer.get(name) if isinstance(answer, dict) else None
 
 
-def _syslog(sink: Sink, lines: Sequence[Line], _: datetime, __: str) -> Outgoing:
+def _syslog(batch: Batch) -> Outgoing:
     """Messages of RFC 5424 with their lengths before them, as over TLS (RFC 5425)."""
     messages = [
-        f"<{_SYSLOG_PRIORITY}>1 {line.at:%Y-%m-%dT%H:%M:%S.%fZ} {sink.origin}"
-        f" countersign - {line.event[:32]} - ".encode()
+        f"<{_SYSLOG_PRIORITY}>1 {line.at:%Y-%m-%dT%H:%M:%S.%fZ} {batch.origin} countersign -"
+        f" {line.event[:32]} - ".encode()
         + line.text
-        for line in lines
+        for line in batch.lines
     ]
-    return Outgoing(sink.url, b"".join(b"%d %s" % (len(each), each) for each in messages))
+    return batch.outgoing(b"".join(b"%d %s" % (len(each), each) for each in messages))
 
 
-def _s3(sink: Sink, lines: Sequence[Line], _: datetime, secret: str) -> Outgoing:
-    """An object of the rows: compressed NDJSON, `org=…/dt=…/seq=<first>-<last>.ndjson.gz`."""
-    body = gzip.compress(b"".join(line.text + b"\n" for line in lines), mtime=0)
-    name = f"seq={lines[0].seq:019}-{lines[-1].seq:019}.ndjson.gz"
-    day = f"{lines[0].at:%Y-%m-%d}"
-    url = f"{sink.url.rstrip('/')}/org={sink.tenant_id}/dt={day}/{name}"
-    key, _sep, secret_key = secret.partition(":")
-    headers = _s3_signed(url, body, sink.region, key, secret_key)
-    return Outgoing(url, body, headers, (*sink.secrets, secret_key), method="PUT")
+def _s3(batch: Batch) -> Outgoing:
+    """An object of the rows: compressed NDJSON, `org=…/dt=…/seq=<first>-<last>.ndjson.gz`.
 
-
-def _s3_signed(url: str, body: bytes, region: str, key: str, secret_key: str) -> dict[str, str]:
-    """The header fields that sign a PUT; S3's clients would connect to unchecked addresses."""
+    Its clients would connect by themselves, to addresses that are not checked.
+    """
     from botocore.auth import S3SigV4Auth
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
 
-    request = AWSRequest("PUT", url, data=body)
-    S3SigV4Auth(Credentials(key, secret_key), "s3", region).add_auth(request)
-    return dict(request.headers)
+    first, last = batch.lines[0], batch.lines[-1]
+    folder = f"{batch.stream.url.rstrip('/')}/org={batch.stream.tenant_id}/dt={first.at:%Y-%m-%d}"
+    url = f"{folder}/seq={first.seq:019}-{last.seq:019}.ndjson.gz"
+    key, _, secret = batch.secrets[0].partition(":")
+    region = _REGION.search(url)
+    request = AWSRequest("PUT", url, data=gzip.compress(batch.ndjson, mtime=0))
+    signer = S3SigV4Auth(Credentials(key, secret), "s3", region[1] if region else "us-east-1")
+    signer.add_auth(request)
+    return Outgoing(url, request.data, dict(request.headers), batch.hidden, method="PUT")
 
 
-_Encode = Callable[[Sink, Sequence[Line], datetime, str], Outgoing]
-_KINDS: Final[dict[SinkKind, tuple[_Encode, bool]]] = {
-    "webhook": (_webhook, True),
-    "splunk_hec": (_splunk_hec, False),
-    "otlp": (_otlp, False),
-    "syslog": (_syslog, False),
-    "s3": (_s3, False),
+_ENCODERS: Final[dict[SinkKind, Callable[[Batch], Outgoing]]] = {
+    "webhook": _webhook,
+    "splunk_hec": _splunk_hec,
+    "otlp": _otlp,
+    "syslog": _syslog,
+    "s3": _s3,
 }
-"""How each is encoded, and whether one request may be signed with all secrets."""
-
-SCHEMES: Final[dict[SinkKind, tuple[str, ...]]] = {
-    kind: (SYSLOG,) if kind == "syslog" else ("https", "http") for kind in _KINDS
+SCHEMES: Final[dict[str, tuple[str, ...]]] = {
+    kind: (SYSLOG,) if kind == "syslog" else ("https", "http") for kind in _ENCODERS
 }

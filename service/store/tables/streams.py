@@ -11,12 +11,11 @@ from service.store.tables.base import Base
 class Stream(Base):
     """A receiver of the organisation's rows.
 
-    All that match `query`, up to seq `cursor`, are accepted but for the `parked` ones, which the
-    receiver refused; `cursor_at` is when the last of them was received. Of those up to
-    `reconciled_seq` it has a record, sent at `reconciled_at`; `parked_since` are the ids parked
-    after that. `secret` and `former_secret`, which it replaced at `rotated_at`, are encrypted.
-    `state` is active, paused or suspended. `revision` changes with each change by people. `answer`
-    is the receiver's last one, `denied_since` when it began to deny all that it is sent.
+    All that match `query`, up to seq `cursor`, are accepted but for the `parked` ones, which it
+    refused; `cursor_at` is when the last of them was received. Of those up to `reconciled_seq` it
+    has a record; `parked_since` are the ids parked after that. `secret` and `former_secret`, which
+    it replaced at `rotated_at`, are encrypted. `state` is active, paused or suspended. `revision`
+    changes with each change by people. Since `denied_since` the receiver denies everything.
     """
 
     __tablename__ = "streams"
@@ -26,8 +25,6 @@ class Stream(Base):
     name: Mapped[str]
     kind: Mapped[str]
     url: Mapped[str]
-    region: Mapped[str]
-    format: Mapped[str]
     query: Mapped[str]
     secret: Mapped[str]
     former_secret: Mapped[str | None]

@@ -8,7 +8,9 @@ down_revision = "0031"
 branch_labels = None
 depends_on = None
 
-_TEXTS = ("name", "kind", "url", "region", "format", "query", "secret", "state", "created_by")
+_TEXTS = ("name", "kind", "url", "query", "secret", "state", "created_by")
+_NUMBERS = ("revision", "cursor", "reconciled_seq", "reconciled_at", "parked", "created_at")
+_OPTIONAL = ("rotated_at", "cursor_at", "answered_at", "denied_since")
 
 
 def upgrade() -> None:
@@ -18,15 +20,8 @@ def upgrade() -> None:
         sa.Column("tenant_id", sa.String(), sa.ForeignKey("organisations.id"), nullable=False),
         *(sa.Column(name, sa.String(), nullable=False) for name in _TEXTS),
         *(sa.Column(name, sa.String(), nullable=True) for name in ("former_secret", "answer")),
+        *(sa.Column(name, sa.BigInteger(), nullable=False) for name in _NUMBERS),
+        *(sa.Column(name, sa.BigInteger(), nullable=True) for name in _OPTIONAL),
         sa.Column("parked_since", sa.JSON(), nullable=False),
-        *(
-            sa.Column(name, sa.BigInteger(), nullable=False)
-            for name in ("revision", "cursor", "reconciled_seq", "reconciled_at", "parked")
-        ),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        *(
-            sa.Column(name, sa.BigInteger(), nullable=True)
-            for name in ("rotated_at", "cursor_at", "answered_at", "denied_since")
-        ),
     )
     op.create_index("ix_streams_tenant_id", "streams", ["tenant_id"])

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 
 from service.app.composition import Services
-from service.audit.streams.delivery import RECONCILIATION
+from service.audit.streams.rows import RECONCILIATION
 from service.store.tables import Stream
 from tests.polling import HANG_S
 
