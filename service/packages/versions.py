@@ -37,6 +37,14 @@ def parse_version(ecosystem: Ecosystem, text: str) -> ComparableVersion:
     return ECOSYSTEMS[ecosystem].parse_version(text)
 
 
+def find_version(ecosystem: Ecosystem, text: str) -> ComparableVersion | None:
+    """The version in `text`; None if it cannot be read."""
+    try:
+        return parse_version(ecosystem, text)
+    except InvalidVersion:
+        return None
+
+
 def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
     """The range in `text`, in the ecosystem's own form. Raises InvalidRange."""
     if len(text) > VERSION_MAX:

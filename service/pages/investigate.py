@@ -125,13 +125,11 @@ async def _policy_on(
         canonical = canonical_name(Ecosystem(ecosystem), name)
     except InvalidPackageName:
         return view
-    on_package, listed = await group_of(PolicyServices).judged(
-        call.org, Ecosystem(ecosystem), canonical
-    )
+    on_package = await group_of(PolicyServices).judged(call.org, Ecosystem(ecosystem), canonical)
     for group in groups:
         if group.values["ecosystem"] == ecosystem:
             release = Release(Ecosystem(ecosystem), canonical, group.values["version"] or "")
-            verdict = check_release(on_package, release, call.services.clock(), listed)
+            verdict = check_release(on_package, release, call.services.clock())
             if verdict.is_blocked:
                 view["rules"][group.values["version"]] = verdict.reason
     async with call.read() as session:

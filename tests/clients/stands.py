@@ -16,6 +16,7 @@ from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess
 from tests.processes.homes import Home, Server, all_entries
 from tests.processes.package_registry import OLD, PackageRegistry
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
 RULES: Final = {ecosystem: f"acme-stolen-{ecosystem}" for ecosystem in Ecosystem}
 """The rules that deny left-pad 1.2.0."""
@@ -50,7 +51,8 @@ POLICY: Final = {
         }
         for ecosystem in Ecosystem
     ],
-    "cooldown": {"min_age_days": 7},
+    "trust": {"action": "refuse"},
+    "cooldown": {"min_age_days": 7, "cure": True},
 }
 
 
@@ -124,6 +126,12 @@ def stock(packages: PackageRegistry) -> None:
         add("acme-internal", "9.9.9")
         for version in ("1.0.0", "1.1.0"):
             add("left-pda", version)
+        add("attested", "1.0.0")
+        add("attested", "1.1.0", OLD + timedelta(days=30))
+        add("cured", "1.0.0")
+        for version in ("1.1.0", "1.2.0"):
+            add("cured", version, recently)
+    packages.attested.add(("attested", "1.0.0"))
     packages.add_tarball("picky", "1.0.0", optionalDependencies={"left-pda": "^1.0.0"})
     packages.add_wheel("part", "3.1.0")
     packages.add_wheel("whole", "2.0.0", extras={"more": "part>=3"})
@@ -141,6 +149,12 @@ def build_stand(home: Home, packages: PackageRegistry, issuer: IssuerProcess) ->
     """A server on `home`, which has the organisation acme, in front of `packages`."""
     stock(packages)
     home.settings |= upstreams(packages)
+    records = [
+        osv_record(f"MAL-{number}", "cured", ecosystem, versions=["1.0.0"], ranges=[])
+        for number, ecosystem in enumerate(("npm", "PyPI"), 1)
+    ]
+    (home.folder / "osv.zip").write_bytes(osv_zip(records).getvalue())
+    home.ask("blocklist", "import", str(home.folder / "osv.zip"))
     return serve_stand(home, issuer, POLICY)
 
 

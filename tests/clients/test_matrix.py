@@ -1,5 +1,7 @@
 """Every client installs the newest release that is allowed, and fails on one that is not."""
 
+from typing import Any
+
 import pytest
 
 from analytics.model.ecosystems import Ecosystem
@@ -79,6 +81,41 @@ def test_a_release_in_its_cooldown_fails_the_install_if_it_is_pinned(
     assert_says(done, manager, texts.get(manager.client, "too+new:+published"), row["id"])
 
 
+def test_a_release_of_weaker_provenance_is_left_out(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """1.0.0 has an attestation, and 1.1.0, which was published later, has none."""
+    done = manager.add(project, manager.below_2("attested"))
+
+    assert done.code == 0, done.log
+    assert manager.version(project, "attested") == "1.0.0"
+    assert stand.installs(key) == [("ALLOWED", manager.ecosystem, "attested", "1.0.0")]
+
+
+def test_a_release_of_weaker_provenance_fails_the_install_if_it_is_pinned(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    done = manager.add(project, manager.pinned("attested", "1.1.0"))
+    row = only_row(stand, key)
+
+    assert done.code != 0, done.log
+    assert manager.version(project, "attested") is None
+    assert (row["decision"], row["event"]) == ("BLOCKED", "trust_downgraded")
+    texts = {YARN_1: "trust downgraded: none", PNPM: "trust-downgraded-none"}
+    assert_says(done, manager, texts.get(manager.client, "trust+downgraded:+none"), row["id"])
+
+
+def test_the_cure_need_not_wait(stand: Stand, project: Project, manager: Manager, key: Key) -> None:
+    """An advisory is on 1.0.0; 1.1.0 and 1.2.0 were published two days ago."""
+    done = manager.add(project, manager.below_2("cured"))
+    row = only_row(stand, key)
+
+    assert done.code == 0, done.log
+    assert manager.version(project, "cured") == "1.1.0"
+    assert row["event"] == "install_allowed"
+    assert row["payload"]["cured"]["affected"] == "1.0.0"
+
+
 def test_a_first_party_name_never_comes_from_upstream(
     stand: Stand, packages: PackageRegistry, project: Project, manager: Manager, key: Key
 ) -> None:
@@ -134,7 +171,7 @@ def test_a_job_s_install_names_its_run(
     assert (row["oidc_binding_id"], row["run_id"]) == (stand.binding, RUN_ID)
 
 
-def only_row(stand: Stand, key: Key) -> dict[str, object]:
+def only_row(stand: Stand, key: Key) -> dict[str, Any]:
     rows = stand.rows(key)
     assert len(rows) == 1, rows
     return rows[0]

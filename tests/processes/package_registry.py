@@ -107,6 +107,9 @@ class PackageRegistry:
     url: str = ""
     wheels: dict[str, dict[str, tuple[bytes, datetime]]] = field(default_factory=dict)
     tarballs: dict[str, dict[str, Tarball]] = field(default_factory=dict)
+    attested: set[tuple[str, str]] = field(default_factory=set)
+    """The releases, by name and version, that it has an attestation of."""
+
     asked: list[str] = field(default_factory=list)
     is_down: bool = False
     fault: str | None = None
@@ -168,16 +171,25 @@ class PackageRegistry:
         return None
 
     def _project(self, name: str) -> bytes:
-        files = [
-            simple_file(f"/wheels/{name}/{version}/{wheel_name(name, version)}", body, at)
-            for version, (body, at) in self.wheels[name].items()
-        ]
+        files = []
+        for version, (body, at) in self.wheels[name].items():
+            url = f"{self.url}/integrity/{name}/{version}"
+            said = {"provenance": url} if (name, version) in self.attested else {}
+            path = f"/wheels/{name}/{version}/{wheel_name(name, version)}"
+            files.append(simple_file(path, body, at, **said))
         return simple_page(name, files, versions=list(self.wheels[name]))
 
     def _signed(self, name: str, version: str, tarball: Tarball) -> dict[str, Any]:
         if self.sign is None:
             return {}
         return {"signatures": [self.sign(f"{name}@{version}:{integrity(tarball.body)}")]}
+
+    def _attested(self, name: str, version: str) -> dict[str, Any]:
+        if (name, version) not in self.attested:
+            return {}
+        url = f"{self.url}/npm/-/npm/v1/attestations/{name}@{version}"
+        provenance = {"predicateType": "https://slsa.dev/provenance/v1"}
+        return {"attestations": {"url": url, "provenance": provenance}}
 
     def _packument(self, name: str) -> bytes:
         versions = [
@@ -189,6 +201,7 @@ class PackageRegistry:
                 {
                     "shasum": hashlib.sha1(tarball.body, usedforsecurity=False).hexdigest(),
                     **self._signed(name, version, tarball),
+                    **self._attested(name, version),
                 },
                 main="index.js",
                 **tarball.more,

@@ -1,7 +1,6 @@
 """The question "would this be allowed, and why": its form, and its answer."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -85,18 +84,10 @@ def _instant(text: str | None) -> datetime | None:
         raise Invalid(f"published_at: {error}", field="published_at") from error
 
 
-def check_release(
-    policy: PackagePolicy, release: Release, now: datetime, listed: Sequence[Release] = ()
-) -> CheckResult:
-    """The verdict on `release` under the policy on its package, of which these are listed."""
-    files = [each for each in listed if each.version == release.version]
-    levels = [each.provenance for each in files if each.provenance is not None]
-    dates = [each.published_at for each in files if each.published_at is not None]
-    release = replace(
-        release,
-        provenance=min(levels, default=None),
-        published_at=release.published_at or min(dates, default=None),
-    )
+def check_release(policy: PackagePolicy, release: Release, now: datetime) -> CheckResult:
+    """The verdict on `release` under the policy on its package."""
+    if policy.trust is not None:
+        release = policy.trust.as_listed(release)
     decision = policy.decide(release, now)
     if decision.kind == CooldownActive.event and release.published_at is None:
         days = 0 if policy.min_age is None else policy.min_age.days

@@ -102,12 +102,9 @@ class RuleEntry(ReleasesEntry, kw_only=True, frozen=True, forbid_unknown_fields=
 class TrustEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What is done with a release of weaker provenance than earlier ones of its package."""
 
-    action: TrustAction = TrustAction.REFUSE
+    action: TrustAction = "refuse"
     exempt: list[ReleasesEntry] = []
-    ignore_after_days: (
-        Annotated[int, Meta(ge=1, le=DAYS_MAX, description="Releases of this age are not judged.")]
-        | None
-    ) = None
+    ignore_after_days: Annotated[int, Meta(ge=1, le=DAYS_MAX)] | None = None
 
 
 class CooldownEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -204,8 +201,7 @@ def _with_whole_days(document: object) -> object:
     """`document` with a whole number of days as an integer: to JSON Schema, 7.0 is one."""
     match document:
         case {"cooldown": {"min_age_days": float(days), **cooldown}, **others} if days.is_integer():
-            days_as_int = {"cooldown": cooldown | {"min_age_days": int(days)}}
-            return _with_whole_days(others | days_as_int)
+            return _with_whole_days(others | {"cooldown": cooldown | {"min_age_days": int(days)}})
         case {"trust": {"ignore_after_days": float(days), **rest}, **others} if days.is_integer():
             return others | {"trust": rest | {"ignore_after_days": int(days)}}
     return document
@@ -350,16 +346,9 @@ def _trust(entry: TrustEntry, rule: Callable[[str, RuleEntry], ReleaseRule]) -> 
 
 
 def _trust_entry(rule: TrustRule) -> TrustEntry:
-    exempt = [
-        ReleasesEntry(
-            ecosystem=each.packages.ecosystem,
-            package=each.packages.pattern.text,
-            versions=list(each.texts),
-        )
-        for each in rule.exempt
-    ]
-    days = rule.ignore_after_days
-    return TrustEntry(action=rule.action, exempt=exempt, ignore_after_days=days)
+    entries = map(_rule_entry, rule.exempt)
+    exempt = [msgspec.convert(each, ReleasesEntry, from_attributes=True) for each in entries]
+    return TrustEntry(action=rule.action, exempt=exempt, ignore_after_days=rule.ignore_after_days)
 
 
 def _default_id(packages: PackagePattern, texts: tuple[str, ...]) -> str:

@@ -18,9 +18,8 @@ from analytics.model.envelopes import (
     ProvenanceLevel,
     TrustDowngraded,
 )
-from analytics.model.events import Event
 from analytics.model.instants import format_ms
-from service.packages.ecosystem import ComparableVersion, InvalidVersion, Provenance, Release
+from service.packages.ecosystem import ComparableVersion, Provenance, Release
 from service.packages.names import NamePattern, PatternIndex
 from service.packages.policy.advisories import NO_ADVISORIES, PackageAdvisories
 from service.packages.policy.model import (
@@ -35,11 +34,10 @@ from service.packages.policy.model import (
     PolicyDecision,
     PolicyMode,
     ReleaseRule,
-    TrustAction,
 )
 from service.packages.policy.rules import Rules
 from service.packages.policy.trust import PackageTrust
-from service.packages.versions import is_prerelease, parse_version, sort_key
+from service.packages.versions import find_version, is_prerelease, sort_key
 
 _SETS_KEPT: Final = 64
 """Different sets of a policy's rules that are kept merged: rules with globs are on many packages.
@@ -96,21 +94,15 @@ class PackagePolicy:
     @property
     def is_relative(self) -> bool:
         """True if a decision may depend on the other releases that the registry lists."""
-        return self.trust is not None or self._may_cure
-
-    @property
-    def _may_cure(self) -> bool:
-        return self.has_cure and self.min_age is not None and bool(self.advisories)
+        return self.trust is not None or self.has_cure
 
     def among(self, releases: Iterable[Release], now: datetime) -> Self:
         """The policy as of `now`, on releases among these, which are all that are listed."""
         if not self.is_relative:
             return self
         listed = list(releases)
-        trust = None if self.trust is None else self.trust.among(listed)
-        policy = replace(self, trust=trust)
-        cure = policy._find_cure(listed, now) if self._may_cure else None
-        return replace(policy, cure=cure)
+        policy = replace(self, trust=self.trust and self.trust.among(listed))
+        return replace(policy, cure=policy._find_cure(listed, now)) if self.has_cure else policy
 
     def decide(self, release: Release, now: datetime) -> PolicyDecision:
         """The decision on one release of this package, without I/O."""
@@ -124,7 +116,7 @@ class PackagePolicy:
         cooling = self._cooling(release, version, now)
         if cooling is not None and cooling.is_blocked:
             return cooling
-        return self._marked(release, version, now) or cooling or _ALLOWED
+        return self._weaker(release, version, now) or cooling or _ALLOWED
 
     def next_change_at(
         self, published_ats: Iterable[datetime | None], now: datetime
@@ -169,10 +161,7 @@ class PackagePolicy:
         """The release's version if any rule asks for it; None if it cannot be read."""
         if not (self.deny or self.advisories or self.allow or self.trust):
             return None
-        try:
-            return parse_version(self.ecosystem, release.version)
-        except InvalidVersion:
-            return None
+        return find_version(self.ecosystem, release.version)
 
     def _first_party(self, registry: str) -> PolicyDecision:
         return PolicyDecision(
@@ -208,30 +197,18 @@ class PackagePolicy:
     def _blocked_at_any_age(
         self, release: Release, version: ComparableVersion | None, now: datetime
     ) -> PolicyDecision | None:
+        is_rule = self.trust is not None and self.trust.refuses
         return (
             self._denied(version)
             or self._advised(release, version)
-            or self._downgraded(release, version, now)
+            or (self._weaker(release, version, now) if is_rule else None)
         )
-
-    def _downgraded(
-        self, release: Release, version: ComparableVersion | None, now: datetime
-    ) -> PolicyDecision | None:
-        is_rule = self.trust is not None and self.trust.refuses
-        return self._weaker(release, version, now) if is_rule else None
-
-    def _marked(
-        self, release: Release, version: ComparableVersion | None, now: datetime
-    ) -> PolicyDecision | None:
-        """As `_downgraded`, of a release that is served nevertheless."""
-        decision = self._weaker(release, version, now)
-        return None if decision is None else replace(decision, is_enforced=False)
 
     def _weaker(
         self, release: Release, version: ComparableVersion | None, now: datetime
     ) -> PolicyDecision | None:
         stronger = None if self.trust is None else self.trust.stronger(release, version, now)
-        if stronger is None:
+        if self.trust is None or stronger is None:
             return None
         before, level = _words(stronger.level), _words(release.provenance)
         envelope = TrustDowngraded(
@@ -243,7 +220,8 @@ class PackagePolicy:
             verified=False,
         )
         reason = f"{DOWNGRADED}{level}, and {stronger.version} had {before}".replace("_", " ")
-        return self._blocked(envelope, None, reason, TrustDowngraded.event)
+        decision = self._blocked(envelope, None, reason)
+        return replace(decision, is_enforced=decision.is_enforced and self.trust.refuses)
 
     def _advisory_on(self, release: Release, version: ComparableVersion | None) -> str | None:
         return self.advisories.first(release.version, version, release.digests)
@@ -279,7 +257,6 @@ class PackagePolicy:
             CooldownActive(published_at=at, min_age_days=days),
             None,
             f"{TOO_NEW}{when}, and releases must be {days} days old",
-            CooldownActive.event,
         )
 
     def _blocked(
@@ -287,10 +264,9 @@ class PackagePolicy:
         envelope: BlocklistHit | CooldownActive | TrustDowngraded,
         rule_id: str | None,
         reason: str,
-        kind: Event = BlocklistHit.event,
     ) -> PolicyDecision:
         return PolicyDecision(
-            kind,
+            envelope.event,
             envelope,
             is_blocked=True,
             is_enforced=self.mode is PolicyMode.ENFORCE,
@@ -314,6 +290,7 @@ class CompiledPolicy:
         self._allow = _numbered(policy.allow)
         exempt = () if policy.cooldown is None else policy.cooldown.exempt
         self._exempt = _indexes((entry, None) for entry in exempt)
+        self._has_cure = policy.cooldown is not None and policy.cooldown.cure
         trusted = () if policy.trust is None else policy.trust.exempt
         self._trusted = _numbered(trusted)
         self._trusted_rules = lru_cache(_SETS_KEPT)(partial(_rules, trusted))
@@ -339,8 +316,8 @@ class CompiledPolicy:
         deny = self._deny_rules(*self._deny[ecosystem].matches(name))
         allow = self._allow_rules(*self._allow[ecosystem].matches(name))
         mode, min_age = self._policy.mode, self._min_age(ecosystem, name)
-        trust = self._trust(ecosystem, name)
-        has_cure = self._policy.cooldown is not None and self._policy.cooldown.cure
+        trust = self._trust(ecosystem, name) if registry is None else None
+        has_cure = min_age is not None and bool(advisories) and self._has_cure
         said = (
             str(mode),
             registry,
@@ -373,7 +350,7 @@ class CompiledPolicy:
         exempt = self._trusted_rules(*self._trusted[ecosystem].matches(name))
         days = rule.ignore_after_days
         after = None if days is None else timedelta(days=days)
-        return PackageTrust(rule.action is TrustAction.REFUSE, exempt, after)
+        return PackageTrust(rule.action == "refuse", exempt, after)
 
     def _min_age(self, ecosystem: Ecosystem, name: str) -> timedelta | None:
         cooldown = self._policy.cooldown

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import (
@@ -18,6 +18,9 @@ from service.packages.names import NamePattern
 from service.packages.versions import parse_range
 
 _LABEL: Final = "label"
+
+TrustAction = Literal["refuse", "mark"]
+"""What is done with a release of weaker provenance: one that is marked is served."""
 
 
 class PolicyMode(StrEnum):
@@ -87,14 +90,6 @@ class ReleaseRule:
             yield EVERYTHING
         for text in self.texts:
             yield from parse_range(self.packages.ecosystem, text).intervals
-
-
-class TrustAction(StrEnum):
-    """What is done with a release of weaker provenance than earlier ones."""
-
-    REFUSE = "refuse"
-    MARK = "mark"
-    """It is served, and its row says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The endpoints for install policies."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -57,15 +56,11 @@ class PolicyServices(BaseServices):
     listings: ReleaseListings
     worker: WorkerProcess
 
-    async def judged(
-        self, org: Organisation, ecosystem: Ecosystem, name: str
-    ) -> tuple[PackagePolicy, Sequence[Release]]:
-        """The policy on a package (canonical) now, and what its last document lists."""
+    async def judged(self, org: Organisation, ecosystem: Ecosystem, name: str) -> PackagePolicy:
+        """The policy on a package (canonical) now, among what its last document lists."""
         policy = await self.policies.of(org, ecosystem, name)
         listed = await self.listings.of(ecosystem, name) if policy.is_relative else ()
-        if listed:
-            policy = await in_thread(lambda: policy.among(listed, self.clock()))
-        return policy, listed
+        return await in_thread(lambda: policy.among(listed, self.clock())) if listed else policy
 
 
 resource = Resource("policy", "/policy", Tag.POLICY, PolicyServices)
@@ -245,8 +240,8 @@ async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> Pol
 )
 async def check(call: Call[PolicyServices], release: Release) -> PolicyCheck:
     """Whether a release would be allowed now, and why. Nothing is recorded."""
-    policy, listed = await call.services.judged(call.org, release.ecosystem, release.name)
-    verdict = check_release(policy, release, call.services.clock(), listed)
+    policy = await call.services.judged(call.org, release.ecosystem, release.name)
+    verdict = check_release(policy, release, call.services.clock())
     return check_form(call.org.slug, verdict, policy.mode)
 
 

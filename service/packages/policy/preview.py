@@ -21,14 +21,13 @@ from service.core.fair_queue import Length
 from service.packages.ecosystem import (
     ComparableVersion,
     InvalidPackageName,
-    InvalidVersion,
     Release,
 )
 from service.packages.names import canonical_name
 from service.packages.policy.document import decode_document, encode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.packages.policy.model import InstallPolicy
-from service.packages.versions import parse_version
+from service.packages.versions import find_version
 
 WINDOW: Final = timedelta(days=30)
 RELEASES_MAX: Final = 10_000
@@ -203,7 +202,7 @@ class _Previewing:
             self.preview.add_blocked(judgement.release, judgement.blocked_by, group.rows)
             self.blocked.add(group.values)
         elif judgement.min_age is not None:
-            version = _version(judgement.release)
+            version = find_version(judgement.release.ecosystem, judgement.release.version)
             if version is None:
                 self.preview.undated += group.rows
             else:
@@ -334,18 +333,11 @@ def _new(release: Release) -> Release:
     return Release(release.ecosystem, release.name, release.version)
 
 
-def _version(release: Release) -> ComparableVersion | None:
-    try:
-        return parse_version(release.ecosystem, release.version)
-    except InvalidVersion:
-        return None
-
-
 def _dates(listed: Sequence[Release]) -> dict[ComparableVersion, datetime]:
     """When each version was published: it is as old as its first file."""
     dates: dict[ComparableVersion, datetime] = {}
     for release in listed:
-        version, at = _version(release), release.published_at
+        version, at = find_version(release.ecosystem, release.version), release.published_at
         if version is not None and at is not None:
             dates[version] = min(at, dates.get(version, at))
     return dates

@@ -4,14 +4,15 @@ As pnpm's `trustPolicy: no-downgrade`: what counts is when releases were publish
 versions, and a stable release is not compared with prereleases.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import NamedTuple, Self
 
-from service.packages.ecosystem import ComparableVersion, InvalidVersion, Provenance, Release
+from service.packages.ecosystem import ComparableVersion, Provenance, Release
 from service.packages.policy.rules import Rules
-from service.packages.versions import is_prerelease, parse_version
+from service.packages.versions import find_version, is_prerelease
 
 
 class Evidence(NamedTuple):
@@ -25,16 +26,23 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackageTrust:
-    """The rule on one package. `evidence` is of the releases that its registry lists."""
+    """The rule on one package. `evidence` and `listed` are of what its registry lists."""
 
     refuses: bool
     exempt: Rules
     ignore_after: timedelta | None
     evidence: tuple[Evidence, ...] = ()
+    listed: Mapping[str, Release] = field(default_factory=dict)
 
     def among(self, releases: Iterable[Release]) -> Self:
         """The rule on releases among these, which are all that are listed."""
-        return replace(self, evidence=tuple(_first_evidence(releases)))
+        listed = _listed(releases)
+        return replace(self, listed=listed, evidence=tuple(_first_evidence(listed.values())))
+
+    def as_listed(self, release: Release) -> Release:
+        """`release` with what the registry says of its provenance, and of its date if asked."""
+        listed = self.listed.get(release.version, release)
+        return replace(listed, published_at=release.published_at or listed.published_at)
 
     def stronger(
         self, release: Release, version: ComparableVersion | None, now: datetime
@@ -44,7 +52,9 @@ class PackageTrust:
         None for a release that the rule is not about.
         """
         level, at = release.provenance, release.published_at
-        if level is None or self._is_exempt(version):
+        exempt = self.exempt
+        rule = exempt.first_without_range() if version is None else exempt.first(version)
+        if level is None or rule is not None:
             return None
         if self.ignore_after is not None and at is not None and now - at >= self.ignore_after:
             return None
@@ -59,34 +69,27 @@ class PackageTrust:
         )
         return max(earlier, default=None)
 
-    def _is_exempt(self, version: ComparableVersion | None) -> bool:
-        if version is None:
-            return self.exempt.first_without_range() is not None
-        return self.exempt.first(version) is not None
+
+def _listed(releases: Iterable[Release]) -> dict[str, Release]:
+    """Each version that is not withdrawn: as old as its first file, with what all files have."""
+    listed: dict[str, Release] = {}
+    for each in releases:
+        if each.provenance is not None and each.published_at and not each.is_withdrawn:
+            before = listed.get(each.version, each)
+            # One file without provenance may be of anyone.
+            weakest = min(before, each, key=attrgetter("provenance"))
+            first = min(before, each, key=attrgetter("published_at"))
+            listed[each.version] = replace(weakest, published_at=first.published_at)
+    return listed
 
 
-def _first_evidence(releases: Iterable[Release]) -> Iterable[Evidence]:
+def _first_evidence(listed: Iterable[Release]) -> Iterable[Evidence]:
     """Of each level, the first stable release, and the first prerelease."""
-    versions: dict[str, tuple[Provenance, datetime, Release]] = {}
-    for release in releases:
-        level, at = release.provenance, release.published_at
-        if level is not None and at is not None and not release.is_withdrawn:
-            # A release has what all of its files have: an attacker could add one.
-            before = versions.get(release.version, (level, at, release))
-            versions[release.version] = min(level, before[0]), min(at, before[1]), release
     first: dict[tuple[Provenance, bool], Evidence] = {}
-    for level, since, release in versions.values():
-        if level:
-            is_early = _is_prerelease(release)
-            evidence = Evidence(level, since, release.version, is_early)
-            known = first.setdefault((level, is_early), evidence)
-            if since < known.since:
-                first[level, is_early] = evidence
+    for each in sorted(listed, key=attrgetter("published_at")):
+        if each.provenance and each.published_at:
+            version = find_version(each.ecosystem, each.version)
+            is_early = version is not None and is_prerelease(version)
+            evidence = Evidence(each.provenance, each.published_at, each.version, is_early)
+            first.setdefault((each.provenance, is_early), evidence)
     return first.values()
-
-
-def _is_prerelease(release: Release) -> bool:
-    try:
-        return is_prerelease(parse_version(release.ecosystem, release.version))
-    except InvalidVersion:
-        return False

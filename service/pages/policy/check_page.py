@@ -33,9 +33,6 @@ _NEVER_PUBLIC: Final = (
 )
 
 
-_PLACES: Final = {CooldownActive.event: "cooldown", TrustDowngraded.event: "trust"}
-
-
 @dataclass(frozen=True, slots=True)
 class ShownVerdict:
     """The verdict in words, and the rule's place on the policy page (an id there), if any.
@@ -84,10 +81,8 @@ async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
         )
     except Invalid as fault:
         return view | {"faults": {fault.field or "package": fault.text}, "status": fault.status}
-    policy, listed = await group_of(PolicyServices).judged(
-        call.org, release.ecosystem, release.name
-    )
-    verdict = check_release(policy, release, call.services.clock(), listed)
+    policy = await group_of(PolicyServices).judged(call.org, release.ecosystem, release.name)
+    verdict = check_release(policy, release, call.services.clock())
     return view | {"answer": _answer(verdict, policy, await _place(call, verdict))}
 
 
@@ -124,8 +119,10 @@ async def _place(call: Call[DashboardServices], verdict: CheckResult) -> str | N
     decision = verdict.decision
     if decision.kind == OssFirstParty.event:
         return "first-party"
-    if decision.kind in _PLACES:
-        return _PLACES[decision.kind]
+    if decision.kind == CooldownActive.event:
+        return "cooldown"
+    if decision.kind == TrustDowngraded.event:
+        return "trust"
     if decision.rule_id is None:
         return None
     if getattr(decision.envelope, "source", None) == "osv":

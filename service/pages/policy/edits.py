@@ -47,8 +47,6 @@ _ANY: Final = "x"
 PolicyJson = dict[str, Any]
 
 _NO_DAYS: Final = f"must be a whole number of days from 1 to {DAYS_MAX}"
-_OTHERS: Final[dict[str, PolicyJson]] = {COOLDOWN: {"min_age_days": 1}, TRUST: {}}
-"""What else a part with exempt packages must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +124,8 @@ def _with_trust(fields: Mapping[str, str], document: PolicyJson) -> InstallPolic
         faults["ignore_after_days"] = [f"{_NO_DAYS}, or empty"]
     if faults:
         raise EditRefused(faults)
-    trust: PolicyJson = {"action": fields["action"], "exempt": exempt}
-    trust |= {"ignore_after_days": _days(days_text)} if days_text else {}
+    days = _days(days_text) or None
+    trust = {"action": fields["action"], "exempt": exempt, "ignore_after_days": days}
     return _parsed({**document, "trust": trust}, "exempt")
 
 
@@ -140,6 +138,7 @@ def _days(text: str) -> int:
 def _exempt(text: str, part: str) -> tuple[list[PolicyJson], list[str]]:
     """The entries of the lines, and what is wrong with the others."""
     entries, faults = [], []
+    others = {"min_age_days": 1} if part == COOLDOWN else {}
     for line in filter(None, map(str.strip, text.splitlines())):
         spec, _, versions = line.partition(" ") if part == TRUST else (line, "", "")
         ecosystem, _, package = spec.partition(":")
@@ -151,7 +150,7 @@ def _exempt(text: str, part: str) -> tuple[list[PolicyJson], list[str]]:
             )
             continue
         try:
-            parse_policy({part: {**_OTHERS[part], "exempt": [entry]}})
+            parse_policy({part: {**others, "exempt": [entry]}})
         except Invalid as fault:
             faults.append(f"{line}: {_bare(fault)}")
         entries.append(entry)

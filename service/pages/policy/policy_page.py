@@ -124,7 +124,6 @@ async def policy_page(call: Call[DashboardServices], query: PolicyQuery) -> View
         "exempt": "\n".join(each.spec for each in policy.cooldown.exempt)
         if policy.cooldown
         else "",
-        "trusted": "\n".join(policy.trust.exempt_lines) if policy.trust else "",
         "revision": revision,  # None for an organisation that never set a policy
         "number": number,
         "in_force": in_force,

@@ -188,12 +188,11 @@ def test_time_ends_the_cure_as_it_ends_the_cooldown() -> None:
 
 
 def test_pages_of_policies_with_and_without_it_are_different_ones() -> None:
-    cooldown = {"min_age_days": 7}
+    """But those of packages without advisories, which have no cure, are not."""
+    cooldown, affected = {"min_age_days": 7}, up_to("1.0.0")
 
-    assert on_package().version != on_package(cooldown=cooldown).version
-    assert on_package(cooldown=cooldown | {"cure": False}).version == (
-        on_package(cooldown=cooldown).version
-    )
+    assert on_package(affected).version != on_package(affected, cooldown=cooldown).version
+    assert on_package().version == on_package(cooldown=cooldown).version
 
 
 def test_a_document_has_it_only_if_it_is_set() -> None:
