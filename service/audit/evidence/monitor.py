@@ -89,7 +89,8 @@ class _Tile:
                 leaves = group.leaves(rows)
         except LeavesDiffer as fault:
             self.differences.append(str(fault))
-            if any(loss.touches(group.first_seq, group.end_seq) for loss in losses):
+            touching = (loss.touches(group.first_seq, group.end_seq) for loss in losses)
+            if len(rows) < group.unpruned and any(touching):
                 self.lost.append(group.number)
         hashes = [leaf for _, leaf in leaves]
         if leaves and (root_of(hashes) != root if root else b"".join(hashes) != tail):
