@@ -267,8 +267,8 @@ _TESTS: Final = {
         "test_document test_evaluation test_routes service/pages/policy/test_edits"
     ),
     "service/packages/policy/evaluation.py": (
-        "test_evaluation test_differences test_policy_cache service/packages/proxy/test_blocked "
-        "service/packages/proxy/test_npm_routes"
+        "test_evaluation test_cure test_trust test_differences test_policy_cache "
+        "service/packages/proxy/test_blocked service/packages/proxy/test_npm_routes"
     ),
     "service/packages/policy/exceptions.py": "test_exceptions",
     "service/packages/policy/osv_zip.py": "test_osv_zip",
@@ -277,6 +277,7 @@ _TESTS: Final = {
         "test_preview_steps service/packages/proxy/test_preview_dates"
     ),
     "service/packages/policy/repository.py": "test_exceptions test_routes",
+    "service/packages/policy/rules.py": "test_evaluation test_trust",
     "service/packages/policy/sbom.py": "test_blocklist_api",
     "service/packages/proxy/admission.py": "test_admission test_limits test_request_rates",
     "service/packages/proxy/artifacts.py": "test_changed_artifacts",
@@ -304,6 +305,7 @@ _TESTS: Final = {
     "service/packages/npm/packument.py": "test_packument",
     "service/packages/npm/tags.py": "test_tags",
     "service/packages/policy/search_ids.py": "test_search_ids",
+    "service/packages/policy/trust.py": "test_trust",
     "service/packages/proxy/origins.py": "test_origins",
     "service/packages/pypi/html.py": "test_html",
     "service/packages/pypi/listing.py": "test_simple_json",

@@ -75,7 +75,9 @@ def _listed(releases: Iterable[Release]) -> dict[str, Release]:
     listed: dict[str, Release] = {}
     for each in releases:
         if each.provenance is not None and each.published_at and not each.is_withdrawn:
-            before = listed.get(each.version, each)
+            before = listed.setdefault(each.version, each)
+            if before is each:
+                continue
             # One file without provenance may be of anyone.
             weakest = min(before, each, key=attrgetter("provenance"))
             first = min(before, each, key=attrgetter("published_at"))

@@ -148,6 +148,15 @@ def test_how_old_is_old_enough(age: timedelta | None, kind: Event) -> None:
     assert decided({"cooldown": COOLDOWN}, published_at=published_at).kind is kind
 
 
+def test_the_reason_says_when_it_was_published() -> None:
+    reasons = [decided({"cooldown": COOLDOWN}, published_at=at).reason for at in (NOW, None)]
+
+    assert reasons == [
+        "too new: published 2026-07-01T12:00:00.000Z, and releases must be 7 days old",
+        "too new: its publication is not known, and releases must be 7 days old",
+    ]
+
+
 def test_exempt_packages_need_not_wait() -> None:
     exempt = [{"ecosystem": "npm", "package": "left-*"}]
     document = {"cooldown": {"min_age_days": 7, "exempt": exempt}}

@@ -65,6 +65,11 @@ def refused(policy: PackagePolicy, known: list[Release]) -> list[str]:
         pytest.param(
             [("1.0.0-rc.1", 9, PROVED), ("1.0.0-rc.2", 5, NONE)], ["1.0.0-rc.2"], id="prereleases"
         ),
+        pytest.param(
+            [("1.0.0-rc.1", 20, PROVED), ("1.0.0", 15, PROVED), ("1.1.0", 5, NONE)],
+            ["1.1.0"],
+            id="a prerelease hides no stable one",
+        ),
         pytest.param([("1.0.0", 9, PROVED), ("1.1.0", 5, None)], [], id="not known"),
         pytest.param([("1.0.0", 9, PROVED), ("nightly", 5, NONE)], ["nightly"], id="no version"),
     ],
@@ -156,6 +161,13 @@ def test_its_place_in_the_order(document: dict[str, Any], event: str, rule_id: s
     decision = decided(policy, releases(LOST))["1.1.0"]
 
     assert (decision.kind, decision.rule_id) == (event, rule_id)
+
+
+def test_in_audit_mode_it_refuses_nothing() -> None:
+    decision = decided(on_package(mode="audit"), releases(LOST))["1.1.0"]
+
+    assert (decision.kind, decision.is_blocked) == (TrustDowngraded.event, True)
+    assert not decision.is_refused
 
 
 def test_advisories_come_before_it() -> None:
