@@ -7,7 +7,8 @@ of entries, which begins at a `seq` and not before.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -46,20 +47,17 @@ _encode: Final = msgspec.json.Encoder().encode
 def entries(rows: pa.Table, tenant_id: str, day_key: bytes) -> Iterator[bytes]:
     """The entry of each of `rows`: of one tenant and day, AUDIT_SCHEMA."""
     seqs = rows.column("seq").to_pylist()
-    constant = {"tenant_id": tenant_id, "v": VERSION}
-    special: dict[str, Callable[[], list[Any]]] = {
-        "id": lambda: [audit_id(seq) for seq in seqs],
-        "created_at": lambda: _instants(rows.column("created_at")),
-        "received_at": lambda: _instants(rows.column("received_at")),
-        "nonce": lambda: nonces(day_key, seqs),
+    members: dict[str, Iterable[str | None]] = {
+        "id": map(audit_id, seqs),
+        "created_at": _instants(rows.column("created_at")),
+        "received_at": _instants(rows.column("received_at")),
+        "nonce": nonces(day_key, seqs),
+        "tenant_id": repeat(tenant_id),
+        "v": repeat(VERSION),
     }
-
-    def values(name: str) -> list[Any]:
-        if name in constant:
-            return [constant[name]] * len(seqs)
-        return special[name]() if name in special else rows.column(COLUMNS[name]).to_pylist()
-
-    return map(_encode, map(_Entry, *map(values, _MEMBERS)))
+    for name in COLUMNS.keys() - members.keys():
+        members[name] = rows.column(COLUMNS[name]).to_pylist()
+    return map(_encode, map(_Entry, *(members[name] for name in _MEMBERS)))
 
 
 def nonces(day_key: bytes, seqs: Iterable[int]) -> list[str]:
