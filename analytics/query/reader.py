@@ -150,15 +150,12 @@ class Reader:
         """
         return self.planner.rows(snapshot, query).groups(self.resources, columns, limit)
 
-    def joined(
-        self, snapshot: Snapshot, query: Query, keys: pa.Table, columns: str, behind: str
+    def select(
+        self, snapshot: Snapshot, query: Query, columns: str, behind: str, **bound: object
     ) -> pa.Table:
-        """`columns` (in SQL) of the rows of `query` that have the values of a line of `keys`.
-
-        Null is a value. Columns of `keys` that rows do not have are of its line; `behind` follows.
-        """
+        """`columns` (in SQL) of the rows of `query`; `behind` follows its condition."""
         part = self.planner.rows(snapshot, query).part
-        return DuckDBScan(part, query, None).joined(self.resources, keys, columns, behind)
+        return DuckDBScan(part, query, None).ask(self.resources, columns, behind, Work(), **bound)
 
     def _top_by_heads(
         self,
@@ -185,10 +182,7 @@ class Reader:
     def count_all_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int | None = None
     ) -> Counter[str]:
-        """The rows by value of `column`; of the `limit` most frequent ones at least.
-
-        Where indexes say it, no row is read.
-        """
+        """The rows by value of `column`; of the `limit` most frequent ones at least."""
         scans = self.planner.count_values(snapshot, query, column)
         # A value that is rare in one scan may be frequent in all of them together.
         part_limit = limit if len(scans) == 1 else None

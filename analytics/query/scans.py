@@ -215,7 +215,7 @@ class DuckDBScan:
     def by_seq(self, resources: Resources, first: int, limit: int, work: Work) -> pa.Table:
         """The rows of the query from seq `first` on, by seq, at most `limit`; AUDIT_SCHEMA."""
         behind = f" AND seq >= $first ORDER BY seq LIMIT {limit:d}"
-        return conform(self._ask(resources, COLUMNS, behind, work, first=first))
+        return conform(self.ask(resources, COLUMNS, behind, work, first=first))
 
     def stream(self, resources: Resources) -> Iterator[pa.Table]:
         """The rows of the query in its order, STREAM_BATCH_ROWS at a time; AUDIT_SCHEMA."""
@@ -234,12 +234,12 @@ class DuckDBScan:
 
     def count(self, resources: Resources, work: Work) -> int:
         """How many rows the query has in `part`."""
-        return int(self._ask(resources, "count(*) AS rows", "", work)["rows"][0].as_py())
+        return int(self.ask(resources, "count(*) AS rows", "", work)["rows"][0].as_py())
 
     def over_time(self, resources: Resources, step: timedelta, work: Work) -> TimeCounts:
         """The rows of the query by step of time and decision."""
         us = "epoch_us(created_at)"
-        counted = self._ask(
+        counted = self.ask(
             resources,
             # The remainder of an instant before 1970 is negative.
             f"{us} - ({us} % $step + $step) % $step AS begins,"
@@ -255,7 +255,7 @@ class DuckDBScan:
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""
-        return self._ask(
+        return self.ask(
             resources,
             f"{column} AS value, count(*) AS rows",
             f" AND {column} <> '' GROUP BY {column} ORDER BY rows DESC, value"
@@ -269,7 +269,7 @@ class DuckDBScan:
         """`values` of each of `columns`, of files that are read once."""
         names = ", ".join(columns)
         sets = ", ".join(f"({column})" for column in columns)
-        counted = self._ask(
+        counted = self.ask(
             resources,
             f"grouping_id({names}) AS others, {names}, count(*) AS rows",
             f" GROUP BY GROUPING SETS ({sets})",
@@ -282,7 +282,7 @@ class DuckDBScan:
     def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
         """The largest groups of equal values of `columns`, see `aggregates.by_group`."""
         names = ", ".join(columns)
-        counted = self._ask(
+        counted = self.ask(
             resources,
             f"{names}, count(*) AS rows, count(*) FILTER (decision = 'BLOCKED') AS blocked,"
             " min(created_at) AS first, max(created_at) AS last",
@@ -291,27 +291,10 @@ class DuckDBScan:
         )
         return counted.cast(aggregates.group_schema(columns))
 
-    def joined(self, resources: Resources, keys: pa.Table, columns: str, behind: str) -> pa.Table:
-        """See `Reader.joined`."""
-        is_wanted, bound = condition(self.query, self.part.watermark)
-        rows = self._source(resources)
-        is_equal = " AND ".join(
-            f"of_row.{name} IS NOT DISTINCT FROM of_key.{name}"
-            for name in keys.column_names
-            if name in AUDIT_SCHEMA.names
-        )
-        with resources.local(self.part.segments):
-            return resources.engine.select(
-                f"SELECT {columns} FROM (SELECT * FROM ({rows.sql}) WHERE {is_wanted}) AS of_row"
-                f" JOIN given_keys AS of_key ON {is_equal} {behind}",
-                bound | rows.bound,
-                rows.tables | {"given_keys": keys},
-                resources.cancellation,
-            )
-
-    def _ask(
-        self, resources: Resources, columns: str, behind: str, work: Work, **bound: int
+    def ask(
+        self, resources: Resources, columns: str, behind: str, work: Work, **bound: object
     ) -> pa.Table:
+        """`columns` (in SQL) of the rows of the query; `behind` follows its condition."""
         is_wanted, values = condition(self.query, self.part.watermark)
         return self._select(resources, columns, is_wanted + behind, values | bound, work)
 

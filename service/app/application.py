@@ -65,6 +65,7 @@ from service.packages.npm.routes import QUERY_PATH
 from service.packages.policy import blocklist_api, exceptions, policy_api
 from service.packages.proxy import artifacts, blocked
 from service.packages.pypi import routes as pypi_routes
+from service.packages.retro import affected_api
 from service.pages import (
     audit_page,
     exports,
@@ -82,7 +83,7 @@ from service.pages.people import members as member_pages
 from service.pages.people import projects as project_pages
 from service.pages.people import roles as role_pages
 from service.pages.people import teams as team_pages
-from service.pages.policy import check_page, exceptions_page, policy_page
+from service.pages.policy import affected_page, check_page, exceptions_page, policy_page
 from service.pages.refusals import refusal_page, wants_page
 from service.pages.sign_in import device, passkey_routes, session_routes
 from service.pages.sign_in import routes as sign_in_routes
@@ -222,6 +223,7 @@ _BLUEPRINTS: Final = (
     policy_api.resource.blueprint,
     exceptions.resource.blueprint,
     blocklist_api.resource.blueprint,
+    affected_api.resource.blueprint,
     attestation_api.resource.blueprint,
     artifacts.resource.blueprint,
     declarations.resource.blueprint,
@@ -281,6 +283,7 @@ _BLUEPRINTS: Final = (
     policy_page.blueprint,
     check_page.blueprint,
     exceptions_page.blueprint,
+    affected_page.blueprint,
     proxy.blueprint,
 )
 

@@ -9,8 +9,9 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from service.audit.lake import Lake
+from service.audit.refusals import QueryTooSlow
 from service.core.clock import Clock
-from service.core.errors import StoreUnavailable
+from service.core.errors import Busy, ServerBusy, StoreUnavailable
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
@@ -51,7 +52,7 @@ class DeferredErrors:
         """Log a fault of the block and suppress it."""
         try:
             yield
-        except (StoreFault, StoreUnavailable) as fault:
+        except (StoreFault, StoreUnavailable, QueryTooSlow, Busy, ServerBusy) as fault:
             reason = fault.reason if isinstance(fault, StoreUnavailable) else str(fault)
             _log.error(self._event, tenant=tenant_id, day=str(day), reason=reason)
             self._first = self._first or fault

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -181,7 +180,7 @@ async def _closest(
             if len(value) <= SIMILAR_CHARS_MAX:
                 similar[_first_parts(value, term) if term.is_prefix else value] = None
     # In a thread: comparing 700 values of this length may take over 100 ms.
-    nearest = await log.compute(partial(_most_alike, term.text, list(similar), cutoff))
+    nearest = await log.read(lambda *_: _most_alike(term.text, list(similar), cutoff), Query())
     if nearest is None:
         return None
     return f"{literal(nearest)}*" if term.is_prefix else literal(nearest)

@@ -8,12 +8,12 @@ import click
 
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
-from service.cli.client import Client, JsonObject, QueryParameters, drop_none, path_of
+from service.cli.client import Client, JsonObject, QueryParameters, drop_none, org_path, path_of
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table, printable
 from service.cli.progress import byte_progress
 from service.cli.root import root
-from service.core.errors import Invalid
+from service.core.errors import Invalid, NotFound
 from service.core.exit_codes import ExitCode
 from service.packages.policy.blocklist_api import MALICIOUS
 from service.packages.policy.blocklist_contents import OSV
@@ -30,6 +30,7 @@ _COLUMNS: Final = {
     "advisories": "advisories",
     "unreadable": "unreadable",
 }
+_AFFECTED: Final = ("org", "rule_id", "source", "installs", "runs", "first_at", "last_at")
 _CHANGES: Final = ("ecosystem", "before", "after", "added", "removed", "changed")
 
 
@@ -170,6 +171,32 @@ def _read_bill(file: Path) -> bytes:
     if file.stat().st_size > SBOM_BYTES_MAX:
         raise Invalid(f"{file.name} must have at most {SBOM_BYTES_MAX >> 20} MiB")
     return file.read_bytes()
+
+
+@api_command(blocklist, "affected", needs_org=False)
+@click.argument("rule_id", metavar="[ID]", required=False)
+@click.option("--org", "slug", metavar="SLUG", help="Of this organisation alone.")
+async def blocklist_affected(
+    client: Client, rule_id: str | None, slug: str | None
+) -> CommandResult:
+    """Show the past installs that the advisory or deny rule ID would have blocked.
+
+    Without ID, what was found when advisories and rules were new. Without --org of all
+    organisations, which needs the admin token.
+    """
+    listed = [] if slug else (await client.get("/api/v1/operator/orgs"))["organisations"]
+    slugs = [slug] if slug else [org["slug"] for org in listed]
+    if rule_id is None:
+        asked = {"event": "installs_matched"}
+        pages = [await client.get(org_path(each, "audit"), asked) for each in slugs]
+        orgs = [page | {"affected": [row["payload"] for row in page["entries"]]} for page in pages]
+    else:
+        orgs = [await client.get(org_path(each, "affected", rule_id)) for each in slugs]
+        if not any(each["is_in_force"] for each in orgs):
+            raise NotFound(f"no advisory and no deny rule in force has the id {rule_id}")
+    rows = [{"org": each["org"]} | line for each in orgs for line in each["affected"]]
+    table = Table.of("Affected installs", rows, _AFFECTED, ["first_at", "last_at"])
+    return CommandResult({"orgs": orgs}, [], table)
 
 
 def feed_lines(feeds: Sequence[JsonObject]) -> Iterator[str]:

@@ -39,6 +39,7 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
     "Policy": (
         Destination("Install policy", "dashboard_policy.policy_page", Capability.POLICY_READ),
         Destination("Exceptions", "dashboard_exceptions.exceptions_page", Capability.POLICY_READ),
+        Destination("Affected installs", "dashboard_affected.affected_page", Capability.AUDIT_READ),
         Destination("Install proxy", "dashboard_proxy.proxy_page", Capability.POLICY_READ),
     ),
     "Settings": (

@@ -52,6 +52,7 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "export_id": {"description": "Prefix `exp_`.", "example": "exp_7f3k9m2p4q8r1s5t"},
     "level": {"description": "0 for the leaves, 1 for groups of 256 of them.", "example": "1"},
     "number": {"description": "The tile's number on its level, from 0.", "example": "0"},
+    "rule_id": {"description": "An advisory or deny rule.", "example": "MAL-2026-1"},
     "feed": {"description": "A feed of the blocklist.", "example": "osv"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
 }

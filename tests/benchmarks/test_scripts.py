@@ -41,6 +41,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_loop": [("--rough", "--rounds", "1")],
     "bench_proxy": [("--rough",)],
     "bench_requests": [(*FEW, "--rounds", "1", "--seconds", "0.2")],
+    "bench_retro": [(*FEW, "--imported", "25000")],
     "bench_segments": [FEW],
     "bench_sustained_ingest": [("--minutes", "0.05")],
     "bench_verifier": [()],

@@ -54,6 +54,7 @@ PAGES: Final = {
     "Install policy": f"{ORG}/policy",
     "Check a release": f"{ORG}/policy/check",
     "Exceptions": f"{ORG}/policy/exceptions",
+    "Affected installs": f"{ORG}/affected",
     "Install proxy": f"{ORG}/proxy",
     "API documentation": "/docs",
     "Not found": f"{ORG}/nothing",

@@ -39,6 +39,7 @@ PAGES = (
     f"{ORG}/reports/access",
     f"{ORG}/policy",
     f"{ORG}/policy/exceptions",
+    f"{ORG}/affected",
     "/admin/ui/profile",
 )
 

@@ -172,6 +172,7 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "{bindings} --org acme --prune",
         "{unreadable} --org acme",
     ),
+    "blocklist affected": ("", "--org acme", "MAL-1", "MAL-1 --org acme", "none"),
     "blocklist check": ("{sbom}", "{unreadable}"),
     "blocklist import": (
         "{feed}",
@@ -320,6 +321,7 @@ NEVER_DONE: Final[Mapping[str, str]] = {
 """Commands that are refused in every case, with the reason."""
 
 FIRST: Final[Mapping[str, str]] = {
+    "blocklist affected": "blocklist import {feed}",
     "blocklist check": "blocklist import {feed}",
     "blocklist remove": "blocklist import {feed}",
     "blocklist status": "blocklist import {feed}",

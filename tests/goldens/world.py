@@ -59,6 +59,7 @@ ID_NAMES: Final = (
     "search_id",
     "stream_id",
     "exception_id",
+    "rule_id",
 )
 """The names of path parameters for which an installation has something."""
 MORE_IDS: Final = ("install_id", "run_id")
@@ -334,6 +335,7 @@ def _ids_of(made: Installation) -> dict[str, str]:
             "id"
         ],
         "install_id": install["id"],
+        "rule_id": "MAL-1",
         "run_id": install["run_id"],
         "member_id": member["id"],
         "team_id": team["id"],

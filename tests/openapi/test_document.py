@@ -37,6 +37,7 @@ _PATH_NAMES = (
     "export_id",
     "audit_id",
     "feed",
+    "rule_id",
     "member_id",
     "team_id",
     "role",

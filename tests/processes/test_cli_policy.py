@@ -171,3 +171,18 @@ def test_a_bill_of_materials_is_compared_with_the_blocklist(home: Home):
         ("ev-il", ["MAL-1"]),
     ]
     assert none == {"compared": 2, "others": 0, "findings": []}
+
+
+def test_past_installs_that_an_advisory_affects_are_shown(home: Home):
+    """Of one organisation or of all; an id that nothing has is refused."""
+    feed = written(home, "feed.zip", osv_zip([osv_record("MAL-1")]).getvalue())
+    none = home.ask("blocklist", "affected")["orgs"]
+    home.ask("blocklist", "import", str(feed))
+    found = home.ask("blocklist", "affected", "MAL-1")["orgs"]
+    (of_acme,) = home.ask("blocklist", "affected", "MAL-1", "--org", "acme")["orgs"]
+    refused = home.order("blocklist", "affected", "MAL-2", "--org", "acme")
+
+    assert {each["org"] for each in none} == {each["org"] for each in found}
+    assert all(each["affected"] == [] for each in none)
+    assert (of_acme["is_in_force"], of_acme["affected"], of_acme["entries"]) == (True, [], [])
+    assert "no advisory and no deny rule in force has the id MAL-2" in refused.refusal

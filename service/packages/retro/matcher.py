@@ -28,7 +28,7 @@ from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InForce, InstallPolicy, ReleaseRule
 from service.packages.policy.repository import find_in_force, load_advisories, load_document
 from service.packages.retro.affected import (
-    Book,
+    Books,
     Package,
     Suspects,
     advisory_book,
@@ -44,10 +44,9 @@ from service.store.transaction import Transaction
 
 _OLD: Final = aliased(AdvisoryEntry)
 _NEW: Final = AdvisoryEntry
-_KEY: Final = ("ecosystem", "package", "advisory_id")
 _IS_SAME: Final = and_(
     _OLD.generation == bindparam("before"),
-    *(getattr(_OLD, name) == getattr(_NEW, name) for name in _KEY),
+    *(getattr(_OLD, key) == getattr(_NEW, key) for key in ["ecosystem", "package", "advisory_id"]),
 )
 _CHANGED: Final = (
     select(_NEW.ecosystem, _NEW.package)
@@ -80,6 +79,7 @@ class RetroMatcher:
         self._store = store
         self._lake = lake
         self._lease = lease
+        self._changed: dict[tuple[int, int], frozenset[Package]] = {}
         self._matches = metrics.counter(
             "countersign_retro_matches",
             "New advisories and deny rules that would have blocked past installs, by source.",
@@ -101,6 +101,7 @@ class RetroMatcher:
             for due in await self._store.read_at_once(_list_due):
                 with faults.of(due.tenant_id, utc_day(self._store.clock())):
                     await self._match(lease, due)
+        self._changed.clear()
         await BlocklistGenerations(self._store).delete_left_over()
         faults.raise_first()
 
@@ -111,8 +112,7 @@ class RetroMatcher:
         matches: list[InstallsMatched] = []
         for suspects in (await self._new_rules(due), await self._new_advisories(due)):
             if suspects is not None:
-                found = await find_affected(log, suspects)
-                matches += await count_affected(log, found, due.now)
+                matches += count_affected(await find_affected(log, suspects), due.now)
         async with lease.write() as work:
             for match in matches:
                 work.record(due.tenant_id, match, self._by, subject=match.rule_id)
@@ -126,33 +126,27 @@ class RetroMatcher:
         if due.before.revision == due.now.revision:
             return None
         old, rules = [
-            await self._deny(due.tenant_id, each.revision) for each in (due.before, due.now)
+            await load_deny_rules(self._store, due.tenant_id, each.revision)
+            for each in (due.before, due.now)
         ]
-        # The reason of a rule decides nothing.
-        known = {replace(rule, reason=None) for rule in old}
-        new = [rule for rule in rules if replace(rule, reason=None) not in known]
+        new = [rule for rule in rules if rule not in old]
         policy = CompiledPolicy(InstallPolicy(deny=tuple(new)))
 
-        async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
+        async def load(packages: Sequence[Package]) -> Books:
             return await in_thread(lambda: (rule_book(new, packages), rule_book(old, packages)))
 
         return Suspects(lambda package: bool(policy.on(*package).deny), load) if new else None
 
-    async def _deny(self, tenant_id: str, revision: int) -> Sequence[ReleaseRule]:
-        load = partial(load_document, tenant_id=tenant_id, revision=revision)
-        document = await self._store.read_at_once(load)
-        return () if document is None else (await in_thread(decode_document, document)).deny
-
     async def _new_advisories(self, due: _Due) -> Suspects | None:
         """The advisories that are not as they were; None if there are none."""
-        before, now = due.before.generation, due.now.generation
+        key = before, now = due.before.generation, due.now.generation
         if before == now:
             return None
-        bound = {"before": before, "now": now}
-        rows = await self._store.read_at_once(lambda transaction: transaction.rows(_CHANGED, bound))
-        changed = {(Ecosystem(ecosystem), name) for ecosystem, name in rows}
+        if key not in self._changed:
+            listed = partial(_list_changed, before=before, now=now)
+            self._changed[key] = await self._store.read_at_once(listed)
 
-        async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
+        async def load(packages: Sequence[Package]) -> Books:
             def stored(transaction: Transaction) -> list[dict[Package, list[tuple[str, bytes]]]]:
                 return [
                     {each: load_advisories(transaction, number, *each) for each in packages}
@@ -162,7 +156,20 @@ class RetroMatcher:
             new, old = await self._store.read_at_once(stored)
             return await in_thread(lambda: (advisory_book(new), advisory_book(old)))
 
-        return Suspects(changed.__contains__, load)
+        return Suspects(self._changed[key], load)
+
+
+async def load_deny_rules(store: Store, tenant_id: str, revision: int) -> Sequence[ReleaseRule]:
+    """The deny rules of an organisation's policy, without reasons, which decide nothing."""
+    load = partial(load_document, tenant_id=tenant_id, revision=revision)
+    document = await store.read_at_once(load)
+    deny = () if document is None else (await in_thread(decode_document, document)).deny
+    return [replace(rule, reason=None) for rule in deny]
+
+
+def _list_changed(transaction: Transaction, **generations: int) -> frozenset[Package]:
+    rows = transaction.rows(_CHANGED, generations)
+    return frozenset((Ecosystem(ecosystem), package) for ecosystem, package in rows)
 
 
 def _list_due(transaction: Transaction) -> list[_Due]:

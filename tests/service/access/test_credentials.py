@@ -250,6 +250,8 @@ REQUESTS: Final = {
     "dashboard_keys.revoke_machine_token": Request(BELONGING, is_form=True),
     "dashboard_exceptions.decide_form": Request("policy:w", is_form=True),
     **{f"installs.{one}": Request("audit:r") for one in ("list_", "show")},
+    "affected.show": Request("audit:r"),
+    "dashboard_affected.affected_page": Request("audit:r"),
 }
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
 
@@ -547,6 +549,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<role>": "member",
         "<level>": "0",
         "<number>": "0",
+        "<path:rule_id>": "MAL-2026-1",
     }
     if slug == "missing":
         return ids
