@@ -1,5 +1,6 @@
 """What of an organisation needs attention, each with the action that settles it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.filters import literal, parse_query
 from analytics.model.instants import format_us, midnight, utc_day
+from analytics.model.policy_envelopes import InstallsMatched
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog
 from service.ci.providers import job_label
@@ -75,6 +77,7 @@ async def load_attention(
         items.append(Item("alert", title, why, None, "Open the blocked rows", page))
     else:
         items += affected
+    items += await _matches(call.org.slug, log, since) if log else []
     if may(call.caller, Capability.OIDC_READ, call.org):
         items += await _rejected(call)
     items += await _exceptions(call)
@@ -149,6 +152,22 @@ async def _affected(slug: str, log: TenantLog, since: str) -> list[Item]:
         title = f"{name} {version} was installed"
         items.append(Item("alert", title, why, each.last, "Who got it", href, is_harm=True))
     return sorted(items, key=lambda item: str(item.at), reverse=True)
+
+
+async def _matches(slug: str, log: TenantLog, since: str) -> list[Item]:
+    """New advisories and rules that were found to affect past installs."""
+    query = parse_query({"since": [since], "event": [InstallsMatched.event]})
+    rows = await or_unavailable(log.page(query, EACH_MAX, time_max_s=GLANCE_MAX_S))
+    if isinstance(rows, SummaryUnavailable):
+        return []
+    href = url_for("dashboard_affected.affected_page", slug=slug)
+    items = []
+    for row in rows.select(["created_at", "payload"]).to_pylist():
+        said = json.loads(row["payload"])
+        title = f"{said['rule_id']} affects past installs"
+        why = f"{said['installs']:,} installs of {', '.join(said['packages'])}."
+        items.append(Item("alert", title, why, row["created_at"], "Open", href, is_harm=True))
+    return items
 
 
 async def _rejected(call: Call[DashboardServices]) -> list[Item]:

@@ -323,6 +323,8 @@ _TESTS: Final = {
         "service/packages/npm/test_versions service/packages/pypi/test_versions "
         "service/packages/policy/test_document"
     ),
+    "service/packages/retro/affected.py": "test_matcher test_affected_api",
+    "service/packages/retro/matcher.py": "test_matcher",
     "service/pages/audit_page.py": "test_audit_page",
     "service/pages/live.py": "test_live",
     "service/pages/page.py": "test_page test_forms service/pages/people/test_members",

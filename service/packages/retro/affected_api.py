@@ -9,7 +9,6 @@ from msgspec import Meta, Struct
 from analytics.export.wire import json_objects
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.policy_envelopes import InstallsMatched
-from analytics.model.schema import NO_ROWS
 from service.access.roles import Capability
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.row_models import AuditEntry
@@ -92,18 +91,16 @@ async def show(call: Call[AuditServices], rule_id: str) -> AffectedInstalls:
         advised, ruled = await in_thread(lambda: (advisory_book(own), rule_book(rules, packages)))
         return {package: [*advised[package], *ruled[package]] for package in packages}, {}
 
-    suspects = Suspects(
-        (lambda p: p in stored or bool(policy.on(*p).deny)) if rules else stored, load
-    )
+    named = (lambda p: p in stored or bool(policy.on(*p).deny)) if rules else stored
     log = await open_log(store, call.services.lake, org, call.services.clock())
-    found = await find_affected(log, suspects)
-    rows = await newest_affected(log, found, ROWS_MAX) if found else NO_ROWS
+    found = await find_affected(log, Suspects(named, load))
+    rows = json_objects(await newest_affected(log, found, ROWS_MAX), org.id) if found else ()
     return AffectedInstalls(
         org=org.slug,
         is_in_force=bool(stored or rules),
         affected=count_affected(found, in_force),
         files=[await _file(org.slug, file) for file in found[:ROWS_MAX]],
-        entries=[msgspec.json.decode(row, type=AuditEntry) for row in json_objects(rows, org.id)],
+        entries=[msgspec.json.decode(row, type=AuditEntry) for row in rows],
     )
 
 

@@ -45,6 +45,8 @@ from service.store.journal import append
 from service.store.tables import Binding
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, World, grant, unscoped_key
+from tests.service.packages.policy.osv_files import osv_record
+from tests.service.packages.policy.test_blocklist_feeds import import_records
 from tests.service.pages.page import ORG, Page, add_install, open_page, send_form
 from tests.service.trust.rejected.notes import rejection, remember
 
@@ -325,6 +327,18 @@ async def test_a_release_that_got_through_before_its_rule(world):
     assert (
         attention(await open_page(world, "/admin/ui/orgs/other", **world.session("stranger"))) == {}
     )
+
+
+async def test_an_advisory_that_affects_past_installs(world):
+    """For those who may read the log."""
+    await add_install(world, package_name="evil", version="1.0", ecosystem="npm")
+    await import_records(world, osv_record("MAL-1"))
+    await world.services.retro.match_due()
+    page = await overview(world, "auditor")
+
+    assert lines(page)["MAL-1 affects past installs"] == f"{ORG}/affected"
+    assert "1 installs of npm:evil." in words(page)
+    assert "MAL-1" not in words(await overview(world, "member"))
 
 
 async def test_a_rejected_job_is_one_click_from_its_binding(world):

@@ -8,6 +8,8 @@ from sqlalchemy import func, select
 
 from analytics.model.envelopes import InstallWouldBlock, OssFirstParty
 from analytics.model.retention import Tier
+from service.audit.refusals import QueryTooSlow
+from service.audit.tenant_log import TenantLog
 from service.packages.policy.document import parse_policy
 from service.packages.policy.repository import set_policy
 from service.store.tables import AdvisoryEntry, Organisation
@@ -163,6 +165,30 @@ async def test_rows_past_the_retention_are_not_looked_at(world: World) -> None:
     await import_records(world, osv_record("MAL-1"))
 
     assert await matched(world) == {}
+
+
+async def test_an_organisation_that_cannot_be_compared_keeps_no_other_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared once its rows can be read again; the others' rows are not repeated."""
+    await installed(world, "npm:evil@1.0.0")
+    await import_records(world, osv_record("MAL-1"))
+    read = TenantLog.read
+
+    async def slow(log: TenantLog, *rest: Any) -> Any:
+        if log.org.slug == "acme":
+            raise QueryTooSlow
+        return await read(log, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TenantLog, "read", slow)
+        with pytest.raises(QueryTooSlow):
+            await world.services.retro.match_due()
+    async with world.services.store.read() as session:
+        other = await session.get_one(Organisation, world.other.id)
+
+    assert (other.matched_generation, await lists_stored(world)) == (1, 1)
+    assert (await matched(world)).keys() == {"MAL-1"}
 
 
 async def test_thousands_of_packages_in_segments_and_journal(world: World) -> None:
