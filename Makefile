@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, the package managers and other
-# tools of `make test-all` in .clients, .engines, .openapi and .verifiers, and nothing outside them
-# except Debian's Chromium for the browser tests and its PostgreSQL 15 for tests and benchmarks, where
+# tools of `make test-all` in .clients, .engines, .openapi, .verifiers and .receivers, and nothing
+# outside them except Debian's Chromium for the browser tests and its PostgreSQL 15 for tests and benchmarks, where
 # there is none and apt may install it.
 # What only `make test` needs is not installed for `make check`.
 
@@ -17,6 +17,7 @@ export ENGINES ?= $(CURDIR)/.engines
 export OPENAPI_TOOLS ?= $(CURDIR)/.openapi
 # Verifiers of proofs that were not written here.
 export VERIFIERS ?= $(CURDIR)/.verifiers
+export RECEIVERS ?= $(CURDIR)/.receivers
 # A file's tests stay together, because they may share a fixture; the longest files come first (see
 # tests/conftest.py), so that no worker ends long after the others. One worker more than there are
 # cores, because tests of processes wait for them now and then.
@@ -77,6 +78,7 @@ test-all: $(VENV)/.installed-mcp ## every test, with as many tries as each can m
 	-@PYTHON=$(BIN)/python sh tests/engines/install.sh $(ENGINES)
 	-@sh tests/openapi/install.sh $(OPENAPI_TOOLS)
 	-@sh tests/evidence/install.sh $(VERIFIERS)
+	-@sh tests/receivers/install.sh $(RECEIVERS)
 	TESTS=all $(BIN)/pytest $(PARALLEL)
 	TESTS=all DATABASE=postgresql $(BIN)/pytest $(PARALLEL) $(WITH_DATABASE)
 
@@ -118,7 +120,7 @@ client: $(VENV)/.installed ## build the wheel of the commands that work on a ser
 	@$(BIN)/python requirements/client.py $(DIST)
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
-	rm -rf $(VENV) .clients .engines .openapi .verifiers .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .clients .engines .openapi .verifiers .receivers .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/.installed: pyproject.toml setup.py requirements/service.txt requirements/uv.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

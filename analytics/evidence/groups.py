@@ -80,12 +80,13 @@ def rows_between(
                     yield segment.day, _between(rows, first, end)
 
 
+_NO_SEQS: Final = NO_ROWS.select(["seq"])
 SCANNED_ROWS: Final = 2**18
 """Of so many rows at most `rows_after` reads the seqs, to find the first ones among them."""
 
 
 def rows_after(
-    store: SegmentStore, snapshot: Snapshot, seq: int, limit: int
+    store: SegmentStore, snapshot: Snapshot, seq: int, limit: int, *, only_seqs: bool = False
 ) -> tuple[pa.Table, int]:
     """The first rows after `seq` by seq, at most `limit`; and the seq up to which these are all.
 
@@ -95,11 +96,13 @@ def rows_after(
     if first is None:
         return NO_ROWS, seq
     end = _scan_end(snapshot, first)
-    seqs = [
-        part.column("seq") for _, part in rows_between(store, snapshot, first, end, only_seqs=True)
-    ]
-    if seqs and len(known := pa.concat_tables([pa.table({"seq": each}) for each in seqs])) > limit:
-        end = known.sort_by("seq").column("seq")[limit].as_py()
+    parts = rows_between(store, snapshot, first, end, only_seqs=True)
+    found = pa.concat_tables([_NO_SEQS, *(part.select(["seq"]) for _, part in parts)])
+    seqs = found.sort_by("seq").column("seq")
+    if len(seqs) > limit:
+        end = seqs[limit].as_py()
+    if only_seqs:
+        return pa.table([seqs[:limit]], ["seq"]), end - 1
     rows = [part for _, part in rows_between(store, snapshot, first, end)]
     return pa.concat_tables([NO_ROWS, *rows]).sort_by("seq"), end - 1
 

@@ -43,6 +43,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_requests": [(*FEW, "--rounds", "1", "--seconds", "0.2")],
     "bench_retro": [(*FEW, "--imported", "25000")],
     "bench_segments": [FEW],
+    "bench_streams": [(*FEW, "--rounds", "1", "--seconds", "1")],
     "bench_sustained_ingest": [("--minutes", "0.05")],
     "bench_verifier": [()],
     "compare": [("--size", "20k", "--ingest-s", "0.3")],

@@ -7,15 +7,16 @@ again.
 
 import asyncio
 import random
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -23,12 +24,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.cache.lru import ByteCache
 from analytics.model.filters import parse_query
 from analytics.model.log_envelopes import StreamChanged
-from analytics.model.schema import NO_ROWS, audit_id
+from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.lake import Lake
-from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, lines_of, record_of
+from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, record_of
 from service.audit.streams.sending import Refused, Sender
-from service.audit.streams.sinks import Line, send_lines
+from service.audit.streams.sinks import Line, instant, send_lines
 from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
@@ -40,6 +41,7 @@ from service.store.tables import JournalEntry, Stream
 ROUND_S: Final = 0.5
 """How often it is looked for new rows, and cursors are stored."""
 BATCH_ROWS: Final = 1_000
+BATCH_BYTES: Final = 2**20
 BATCH_S: Final = 2.0
 """A batch that is not full waits until the one before was sent so long ago."""
 BACKOFF_MAX_S: Final = 300.0
@@ -50,6 +52,8 @@ PARKED_MAX: Final = 10
 """After so many refused rows in a row the stream is suspended before the first of them."""
 
 _GROWTH_ROWS: Final = 32
+_LINE_BYTES: Final = 200
+"""About what a line takes besides its text."""
 _CHUNK_BYTES: Final = 8 * 2**20
 _CHUNKS_BYTES: Final = 64 * 2**20
 """What all streams together keep of rows that were read and are not sent."""
@@ -230,9 +234,9 @@ class Courier:
         if self.is_record_due(now):
             return await self._reconcile(now)
         self.has_rows.clear()
-        rows, upto = await self._next_rows()
-        self.behind_since = rows["received_at"][0].as_py() if rows.num_rows else None
-        if not rows.num_rows:
+        lines, upto, is_end = await self._next_lines()
+        self.behind_since = instant(lines[0].received_us) if lines else None
+        if not lines:
             if upto > self._position:
                 self._accept(upto)
             else:
@@ -240,44 +244,42 @@ class Courier:
                     await asyncio.wait_for(self.has_rows.wait(), _IDLE_S)
             return 0.0
         left_s = 0.0 if self._sent_at is None else BATCH_S - (now - self._sent_at).total_seconds()
-        if rows.num_rows < self._batch_rows and 0 < left_s <= BATCH_S:
+        if is_end and len(lines) < self._batch_rows and 0 < left_s <= BATCH_S:
             return left_s
-        return await self._deliver(rows, upto, now)
+        return await self._deliver(lines, upto, now)
 
-    async def _next_rows(self) -> tuple[pa.Table, int]:
-        """Rows after the position, kept or read, and the seq up to which these are all."""
+    async def _next_lines(self) -> tuple[list[Line], int, bool]:
+        """Rows after the position, kept or read: see `RowReader.lines`."""
         name, at = self.stream.id, self._position
-        start, rows, upto = self._all.chunks.find(name)[1] or (at, NO_ROWS, at)
+        start, lines, upto, is_end = self._all.chunks.find(name)[1] or (at, [], at, False)
         if not start <= at < upto:
-            rows, upto = await self._all.reader.after(
+            lines, upto, is_end = await self._all.reader.lines(
                 self.stream.tenant_id, self._query, at, self._chunk_rows
             )
-            if rows.nbytes > _CHUNK_BYTES:
-                self._chunk_rows = max(1, self._chunk_rows // 2)
-            elif rows.nbytes * 2 < _CHUNK_BYTES:
-                self._chunk_rows = min(CHUNK_ROWS, self._chunk_rows * 2)
-            if rows.num_rows > self._batch_rows:
-                self._all.chunks.keep(name, (at, rows, upto), rows.nbytes)
-        return rows.slice(pc.sum(pc.less_equal(rows["seq"], at)).as_py() or 0), upto
+            size = sum(len(line.text) + _LINE_BYTES for line in lines)
+            change = 0.5 if size > _CHUNK_BYTES else 2 if size * 2 < _CHUNK_BYTES else 1
+            self._chunk_rows = min(CHUNK_ROWS, max(1, int(self._chunk_rows * change)))
+            if len(lines) > self._batch_rows:
+                self._all.chunks.keep(name, (at, lines, upto, is_end), size)
+        return lines[bisect_right(lines, at, key=attrgetter("seq")) :], upto, is_end
 
-    async def _deliver(self, rows: pa.Table, upto: int, now: datetime) -> float:
-        """Send the first of `rows`, which are all up to a seq."""
-        taken = rows.slice(0, self._batch_rows)
-        encode = partial(lines_of, taken, self.stream.tenant_id)
-        lines = await self._all.reader.lake.run_in_thread(encode)
-        if len(lines) < rows.num_rows:
-            upto = lines[-1].seq
+    async def _deliver(self, lines: Sequence[Line], upto: int, now: datetime) -> float:
+        """Send the first of these, which are all up to a seq."""
+        sizes = accumulate(len(line.text) for line in lines[: self._batch_rows])
+        batch = lines[: max(1, sum(size <= BATCH_BYTES for size in sizes))]
+        if len(batch) < len(lines):
+            upto = batch[-1].seq
         self._sent_at = now
-        outcome = await self._all.send(self.stream, lines, now)
+        outcome = await self._all.send(self.stream, batch, now)
         if isinstance(outcome, Refused):
-            return self._refused(outcome, lines, upto, now)
+            return self._refused(outcome, batch, upto, now)
         self._accept(upto)
-        self._unreconciled_rows += len(lines)
+        self._unreconciled_rows += len(batch)
         self.changes |= {
             "answer": outcome.text,
             "answered_at": now,
             "denied_since": None,
-            "cursor_at": taken["received_at"][len(lines) - 1].as_py(),
+            "cursor_at": instant(batch[-1].received_us),
         }
         return 0.0
 

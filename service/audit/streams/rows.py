@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +27,6 @@ from service.store.tables import EvidenceTree, Stream
 
 CHUNK_ROWS: Final = 16_384
 """How many rows are read at a time at most."""
-BATCH_BYTES: Final = 2**20
 RECONCILIATION: Final = "stream_reconciliation"
 _HOUR_S: Final = 3_600
 _RECORD_ROWS: Final = 100_000
@@ -37,36 +35,49 @@ _RECORD_PARKED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads the rows of organisations."""
+    """Reads the rows of organisations in threads. Raises StoreFault."""
 
     store: Store
     lake: Lake
 
-    async def after(
-        self, tenant_id: str, query: Query, seq: int, limit: int = CHUNK_ROWS
-    ) -> tuple[pa.Table, int]:
-        """Rows of `query` among the next `limit` after `seq`, and the last seq of these."""
+    async def lines(
+        self, tenant_id: str, query: Query, seq: int, limit: int
+    ) -> tuple[list[Line], int, bool]:
+        """The rows of `query` among the next `limit` after `seq`.
+
+        Also the seq up to which these are all, and whether there are none after it.
+        """
         snapshot = await self.store.snapshot(tenant_id)
 
-        def read() -> tuple[pa.Table, int]:
+        def read() -> tuple[list[Line], int, bool]:
             rows, upto = rows_after(self.lake.segments, snapshot, seq, limit)
-            return rows.filter(mask(query, rows)), upto
+            lines = _lines(rows.filter(mask(query, rows)), tenant_id)
+            return lines, upto, all(last <= upto for _, last, _ in snapshot.spans)
+
+        return await self.lake.run_in_thread(read)
+
+    async def seqs(self, tenant_id: str, query: Query, seq: int) -> tuple[list[int], int]:
+        """As `lines`, the seqs alone."""
+        snapshot, is_all = await self.store.snapshot(tenant_id), query == Query()
+
+        def read() -> tuple[list[int], int]:
+            segments = self.lake.segments
+            rows, upto = rows_after(segments, snapshot, seq, CHUNK_ROWS, only_seqs=is_all)
+            wanted = rows if is_all else rows.filter(mask(query, rows))
+            return wanted["seq"].to_pylist(), upto
 
         return await self.lake.run_in_thread(read)
 
 
-def lines_of(rows: pa.Table, tenant_id: str) -> list[Line]:
-    """The first of `rows` as they are sent, at most BATCH_BYTES of them, but at least one."""
-    pieces = TextEncoder(tenant_id, JsonSpelling("", "\n")).texts(rows)
+def _lines(rows: pa.Table, tenant_id: str) -> list[Line]:
+    pieces = TextEncoder(tenant_id, JsonSpelling("", "\n")).texts(rows) if rows.num_rows else ()
     texts = b"".join(piece for piece, _ in pieces).split(b"\n")
-    at_us = rows["created_at"].cast(pa.int64()).to_pylist()
-    lines = map(Line, rows["seq"].to_pylist(), at_us, rows["event"].to_pylist(), texts)
-    sizes = accumulate(map(len, texts))
-    return [
-        line
-        for line, size in zip(lines, sizes, strict=False)
-        if size <= max(BATCH_BYTES, len(texts[0]))
-    ]
+    at_us, received_us = (
+        rows[name].cast(pa.int64()).to_pylist() for name in ("created_at", "received_at")
+    )
+    # Not strict: a line feed ends the last text.
+    columns = (rows["seq"].to_pylist(), at_us, received_us, rows["event"].to_pylist(), texts)
+    return [Line(*values) for values in zip(*columns, strict=False)]
 
 
 def is_record_due(last_at: datetime, now: datetime, rows: int, parked: int) -> bool:
@@ -91,8 +102,8 @@ async def record_of(
     after, upto = span
     digest, count, seq = hashlib.sha256(), 0, after
     while seq < upto:
-        rows, seq = await reader.after(stream.tenant_id, query, seq)
-        ids = [audit_id(each) for each in rows["seq"].to_pylist() if each <= upto]
+        seqs, seq = await reader.seqs(stream.tenant_id, query, seq)
+        ids = [audit_id(each) for each in seqs if each <= upto]
         for row_id in (each for each in ids if each not in parked):
             digest.update(f"\n{row_id}".encode() if count else row_id.encode())
             count += 1
@@ -118,5 +129,10 @@ async def record_of(
             "root": base64.b64encode(last.root).decode(),
             "last_id": audit_id(last.last_seq),
         }
-    text = msgspec.json.encode(record)
-    return Line(upto, round(now.timestamp() * 1e6), RECONCILIATION, text)
+    return record_line(upto, record, now)
+
+
+def record_line(seq: int, record: dict[str, Any], now: datetime) -> Line:
+    """A record that is no row, sent as one."""
+    at_us = round(now.timestamp() * 1e6)
+    return Line(seq, at_us, at_us, record["event"], msgspec.json.encode(record))

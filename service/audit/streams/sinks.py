@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -35,17 +35,23 @@ SinkKind = Literal["webhook", "splunk_hec", "otlp", "syslog", "s3"]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A row as it is sent: one JSON object, when it happened (in microseconds), and its event."""
+    """A row as it is sent: one JSON object, and when it happened and was received."""
 
     seq: int
     at_us: int
+    received_us: int
     event: str
     text: bytes
 
     @property
     def at(self) -> datetime:
         """When it happened."""
-        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.at_us)
+        return instant(self.at_us)
+
+
+def instant(microseconds: int) -> datetime:
+    """The instant so long after 1970."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +195,9 @@ def _s3(batch: Batch) -> Outgoing:
     from botocore.credentials import Credentials
 
     first, last = batch.lines[0], batch.lines[-1]
-    folder = f"{batch.stream.url.rstrip('/')}/org={batch.stream.tenant_id}/dt={first.at:%Y-%m-%d}"
-    url = f"{folder}/seq={first.seq:019}-{last.seq:019}.ndjson.gz"
+    folder = f"org={batch.stream.tenant_id}/dt={first.at:%Y-%m-%d}"
+    name = quote(f"{folder}/seq={first.seq:019}-{last.seq:019}.ndjson.gz")
+    url = f"{batch.stream.url.rstrip('/')}/{name}"
     key, _, secret = batch.secrets[0].partition(":")
     region = _REGION.search(url)
     request = AWSRequest("PUT", url, data=gzip.compress(batch.ndjson, mtime=0))

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-import msgspec
 from msgspec import UNSET, Meta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,8 +18,9 @@ from analytics.model.schema import audit_id, parse_audit_id
 from analytics.storage.snapshot import Snapshot
 from service.access.roles import Capability
 from service.audit.services import AuditServices
+from service.audit.streams.rows import record_line
 from service.audit.streams.sending import Delivered
-from service.audit.streams.sinks import SCHEMES, WEBHOOK_PREFIX, Line, SinkKind, send_lines
+from service.audit.streams.sinks import SCHEMES, WEBHOOK_PREFIX, SinkKind, send_lines
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
 from service.core.secrets import seal
@@ -258,8 +258,8 @@ async def test(call: Call[AuditServices], stream_id: str) -> StreamTest:
         stream = await _get(session, call.org, stream_id)
     services, now = call.services, call.services.clock()
     record = {"id": new_id("test"), "created_at": format_us(now), "event": "stream_test"}
-    text = msgspec.json.encode({**record, "tenant_id": call.org.id, "stream_id": stream.id})
-    line = Line(stream.cursor, round(now.timestamp() * 1e6), "stream_test", text)
+    about = {"tenant_id": call.org.id, "stream_id": stream.id}
+    line = record_line(stream.cursor, record | about, now)
     outcome = await send_lines(services.sender, services.settings, stream, [line], now)
     return StreamTest(accepted=isinstance(outcome, Delivered), answer=outcome.text)
 

@@ -8,6 +8,7 @@ import re
 import ssl
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -158,7 +159,8 @@ async def test_a_bucket_gets_compressed_objects_named_by_their_rows(streams):
     request = receiver.kept[0]
     acme = streams.world.acme.id
     name = re.fullmatch(
-        rf"/bucket/audit/org={acme}/dt=([\d-]+)/seq=(\d{{19}})-(\d{{19}})\.ndjson\.gz", request.path
+        rf"/bucket/audit/org={acme}/dt=([\d-]+)/seq=(\d{{19}})-(\d{{19}})\.ndjson\.gz",
+        unquote(request.path),
     )
     assert name
     entries = objects(gzip.decompress(request.body))

@@ -1,0 +1,241 @@
+"""Rows arrive whole and in order at receivers that were not written here."""
+
+import asyncio
+import gzip
+import json
+import re
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.audit.streams.sending import Sender
+from service.core.settings import REPOSITORY
+from tests.budgets import only_full
+from tests.nginx import make_certificates
+from tests.receivers.programs import (
+    LIBRARIES,
+    free_port,
+    node_modules,
+    rotel,
+    rsyslogd,
+    running,
+    tenzir,
+    until_it_has,
+    until_listening,
+)
+from tests.seaweedfs import ACCESS_KEY, SECRET_KEY
+from tests.service.audit.streams.conftest import LOCAL, Streams
+from tests.service.audit.streams.receivers import deliver_all, deliver_until, receiving, stored
+from tests.service.audit.streams.test_delivery import accept, all_ids
+
+pytestmark = only_full
+ROWS = 1_500
+PAGE = REPOSITORY / "docs" / "streams.md"
+TOKEN = "11111111-2222-3333-4444-555555555555"
+
+
+async def fill(streams: Streams) -> None:
+    """Some of each kind: sealed, in the journal, with text that needs care."""
+    await accept(streams, ROWS)
+    await streams.seal()
+    await accept(streams, 3, package_name="\"<&\\n'é\u2028😀 {}[]")
+
+
+async def wire_rows(streams: Streams) -> list[dict[str, Any]]:
+    return list(reversed(await streams.pages(limit=1000)))
+
+
+async def deliver(streams: Streams, url: str, kind: str, secret: str = "") -> list[dict[str, Any]]:
+    """The rows, once the receiver has accepted all."""
+    stream_id = await streams.create(url, kind=kind, secret=secret)
+    await deliver_all(streams.services, stream_id)
+    stream = await stored(streams.services, stream_id)
+    assert (stream.state, stream.parked) == ("active", 0), stream.answer
+    return await wire_rows(streams)
+
+
+TENZIR = {
+    "webhook": ('accept_http "127.0.0.1:{port}" {{ read_ndjson }}', "/rows", ""),
+    "splunk_hec": (
+        'accept_splunk "127.0.0.1:{port}", hec_token="' + TOKEN + '"',
+        "/services/collector/event",
+        TOKEN,
+    ),
+    "otlp": ('accept_otlp "127.0.0.1:{port}"', "/v1/logs", ""),
+}
+
+
+@pytest.mark.parametrize("kind", TENZIR)
+async def test_tenzir_has_all_rows_in_order(streams, tmp_path, kind):
+    await fill(streams)
+    source, path, secret = TENZIR[kind]
+    port, found, log = free_port(), tmp_path / "found.ndjson", tmp_path / "log"
+    query = f'{source.format(port=port)} | to_file "{found}" {{ write_ndjson }}'
+    with running([tenzir(), query], log):
+        await until_listening(port, log)
+        rows = await deliver(streams, f"http://127.0.0.1:{port}{path}", kind, secret)
+        lines = [json.loads(line) for line in await until_it_has(found, len(rows))]
+    if kind == "otlp":
+        assert [json.loads(line["body"]["string_value"]) for line in lines] == rows
+        assert [line["time"] for line in lines] == [row["created_at"] for row in rows]
+        return
+    held = [line.get("event", line) if kind == "splunk_hec" else line for line in lines]
+    assert [row["id"] for row in held] == [row["id"] for row in rows]
+    assert [row["packageName"] for row in held] == [row["packageName"] for row in rows]
+
+
+async def test_the_query_for_tenzir_gives_the_digest_of_a_record(streams, tmp_path, monkeypatch):
+    """As docs/streams.md has it, over rows with duplicates."""
+    (query,) = re.findall(r"```tql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    async with receiving() as receiver:
+        stream_id = await streams.create(receiver.url)
+        await accept(streams, 50)
+        await deliver_all(streams.services, stream_id)
+        streams.clock.advance(hours=1)
+        await deliver_until(streams.services, lambda: receiver.records)
+    (record,) = receiver.records
+    content = b"".join(request.body for request in receiver.kept)
+    (tmp_path / "rows.ndjson").write_bytes(content + content)
+    first, last = re.findall(r'"(aud_\d{19})"', query)
+    query = query.replace(first, record["after_id"]).replace(last, record["to_id"])
+    monkeypatch.chdir(tmp_path)
+    command = [tenzir(), f"{query}\nwrite_ndjson"]
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    found = json.loads(ran.stdout)
+    assert (found["held"], found["ids_sha256"]) == (record["rows"], record["ids_sha256"])
+
+
+async def test_tenzir_refuses_another_token(streams, tmp_path):
+    port, log = free_port(), tmp_path / "log"
+    query = f'accept_splunk "127.0.0.1:{port}", hec_token="{TOKEN}" | discard'
+    with running([tenzir(), query], log):
+        await until_listening(port, log)
+        url = f"http://127.0.0.1:{port}/services/collector/event"
+        stream_id = await streams.create(url, kind="splunk_hec", secret="another")
+        tested = await streams.call("POST", f"/{stream_id}/test")
+    assert not tested["accepted"]
+    assert tested["answer"][:3] in {"401", "403"}
+
+
+def trust_of(streams: Streams, authority: Path) -> None:
+    """Have streams trust the certificates of this authority."""
+
+    def trusted() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(authority))
+
+    sender = Sender(LOCAL, trusted, streams.clock)
+    streams.services.sender.send = sender.send
+
+
+async def test_tenzir_has_all_messages_of_syslog_over_tls(streams, tmp_path):
+    await fill(streams)
+    certificates = make_certificates(tmp_path)
+    trust_of(streams, certificates.authority)
+    port, found, log = free_port(), tmp_path / "found.ndjson", tmp_path / "log"
+    tls = f'{{certfile: "{certificates.certificate}", keyfile: "{certificates.key}"}}'
+    source = f'accept_tcp "127.0.0.1:{port}", tls={tls} {{ read_syslog octet_counting=true }}'
+    with running([tenzir(), f'{source} | to_file "{found}" {{ write_ndjson }}'], log):
+        await until_listening(port, log)
+        rows = await deliver(streams, f"syslog+tls://127.0.0.1:{port}", "syslog")
+        lines = [json.loads(line) for line in await until_it_has(found, len(rows))]
+    sent = [message_of(line) for line in lines]
+    assert sorted(row["id"] for row in sent) == [row["id"] for row in rows]
+
+
+def message_of(line: dict[str, Any]) -> dict[str, Any]:
+    message = line.get("message") or line.get("content")
+    return json.loads(message) if isinstance(message, str) else message
+
+
+async def test_rsyslog_has_all_messages_over_tls(streams, tmp_path):
+    await fill(streams)
+    certificates = make_certificates(tmp_path)
+    trust_of(streams, certificates.authority)
+    port, found, log = free_port(), tmp_path / "found", tmp_path / "log"
+    configuration = tmp_path / "rsyslog.conf"
+    configuration.write_text(
+        f'''global(
+  DefaultNetstreamDriver="ossl" workDirectory="{tmp_path}" maxMessageSize="64k"
+  DefaultNetstreamDriverCAFile="{certificates.authority}"
+  DefaultNetstreamDriverCertFile="{certificates.certificate}"
+  DefaultNetstreamDriverKeyFile="{certificates.key}"
+)
+module(load="imtcp" StreamDriver.Name="ossl" StreamDriver.Mode="1" StreamDriver.AuthMode="anon")
+input(type="imtcp" port="{port}" address="127.0.0.1")
+template(name="raw" type="string" string="%msg%\\n")
+action(type="omfile" file="{found}" template="raw")
+'''
+    )
+    command = [rsyslogd(), "-n", "-f", configuration, "-i", tmp_path / "pid"]
+    modules = LIBRARIES / "rsyslog"
+    with running([*command, "-M", modules], log, LD_LIBRARY_PATH=str(LIBRARIES)):
+        await until_listening(port, log)
+        rows = await deliver(streams, f"syslog+tls://127.0.0.1:{port}", "syslog")
+        lines = await until_it_has(found, len(rows))
+    ids = [json.loads(line)["id"] for line in lines]
+    assert ids == [row["id"] for row in rows]
+
+
+async def test_rotel_has_all_records(streams, tmp_path):
+    await fill(streams)
+    port, log = free_port(), tmp_path / "log"
+    options = ["--otlp-http-endpoint", f"127.0.0.1:{port}"]
+    options += ["--otlp-grpc-endpoint", f"127.0.0.1:{free_port()}", "--exporter", "blackhole"]
+    command = [rotel(), "start", *options, "--debug-log", "logs"]
+    with running([*command, "--debug-log-verbosity", "detailed"], log):
+        await until_listening(port, log)
+        rows = await deliver(streams, f"http://127.0.0.1:{port}/v1/logs", "otlp")
+    found = re.findall(r"log\.record\.uid: Str\((aud_\d{19})\)", log.read_text())
+    assert found == [row["id"] for row in rows]
+
+
+async def test_a_bucket_of_seaweedfs_has_all_rows(streams, bucket):
+    await fill(streams)
+    url = f"{bucket.server.endpoint}/{bucket.url.removeprefix('s3://')}/streamed"
+    rows = await deliver(streams, url, "s3", f"{ACCESS_KEY}:{SECRET_KEY}")
+    held: list[dict[str, Any]] = []
+    keys = sorted(entry.key for entry in bucket.objects().entries())
+    assert {key.rpartition("/")[0].split("/dt=")[0] for key in keys} == {
+        f"streamed/org={streams.world.acme.id}"
+    }
+    for key in keys:
+        content = gzip.decompress(bucket.content(key))
+        held += [json.loads(line) for line in content.splitlines()]
+    assert sorted(held, key=lambda row: row["id"]) == rows
+
+
+CHECK = """
+const { Webhook } = require("standardwebhooks");
+const given = JSON.parse(require("fs").readFileSync(0));
+const hook = new Webhook(given.secret);
+const at = new Date(Number(given.headers["webhook-timestamp"]) * 1000);
+const name = given.headers["webhook-id"];
+const signed = hook.sign(name, at, given.body);
+if (!given.headers["webhook-signature"].split(" ").includes(signed)) throw new Error("differs");
+console.log("ok");
+"""
+
+
+async def test_standardwebhooks_of_npm_signs_the_same(streams, tmp_path):
+    await fill(streams)
+    modules = node_modules()
+    async with receiving() as receiver:
+        created = await streams.call(
+            "POST", name="SIEM", kind="webhook", url=receiver.url, after="start"
+        )
+        await deliver_all(streams.services, created["id"])
+    for request in receiver.kept:
+        given = {"secret": created["secret"], "headers": request.headers}
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            ["node", "-e", CHECK],
+            input=json.dumps({**given, "body": request.body.decode()}),
+            env={"NODE_PATH": str(modules), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.stdout == "ok\n", ran.stderr
+    assert receiver.ids == await all_ids(streams)
