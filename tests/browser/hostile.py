@@ -1,5 +1,6 @@
 """An organisation in which every text that anyone can choose tries to do harm."""
 
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,8 @@ from analytics.export.writers import FileEncoding
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.filters import parse_query
+from analytics.model.instants import format_us
+from analytics.model.policy_envelopes import InstallsMatched
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.access.callers import RequestOrigin, admin_token_caller
 from service.access.sessions import issue_session
@@ -51,6 +54,8 @@ async def fill(services: Services) -> None:
         await _add_trust(work, acme, services)
         await _add_policy(work, acme)
         await append(work.session, acme.id, _rows(), now=work.now)
+        for text in TEXTS:
+            work.record(acme.id, _matched(text, work.now), BY_OPERATOR)
     notes = RejectedSubjects(services.store, Metrics())
     for text in (*TEXTS, LONG):
         for is_verified in (True, False):
@@ -60,6 +65,19 @@ async def fill(services: Services) -> None:
     await notes.flush()
     for text in TEXTS:
         await _export(services, acme, text)
+
+
+def _matched(text: str, now: datetime) -> InstallsMatched:
+    return InstallsMatched(
+        rule_id=text,
+        source="operator",
+        packages=[f"npm:{text}", "pypi:pad"],
+        installs=1,
+        runs=1,
+        first_at=format_us(now),
+        last_at=format_us(now),
+        number=1,
+    )
 
 
 async def _export(services: Services, acme: Organisation, text: str) -> None:
