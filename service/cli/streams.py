@@ -70,7 +70,7 @@ async def stream_test(client: Client, slug: str, stream_id: str) -> CommandResul
 async def stream_delete(client: Client, slug: str, stream_id: str) -> CommandResult:
     """Delete a stream: its receiver is sent no more."""
     deleted = await client.delete(org_path(slug, "streams", stream_id))
-    return CommandResult(deleted, [f"Deleted {stream_id}."])
+    return CommandResult({"deleted": deleted["id"]}, [f"Deleted {stream_id}."])
 
 
 def _body(secret_file: TextIO | None, **given: Any) -> dict[str, Any]:  # noqa: ANN401

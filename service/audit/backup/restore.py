@@ -51,6 +51,7 @@ from service.audit.backup.refusals import (
 from service.audit.evidence.continuity import RESTORED, TREES_SINCE, suspend_trees
 from service.audit.evidence.trees import begin_generation
 from service.audit.installation import open_objects, open_objects_at, renew_installation
+from service.audit.streams.delivery import STREAMS_SINCE, pause_streams
 from service.core.clock import utc_now
 from service.core.ids import new_id
 from service.core.settings import Settings
@@ -322,6 +323,8 @@ async def _begin(url: str | URL, settings: Settings, installation: str) -> None:
             await begin_generation(work)  # of trees that are not in the backup
             if await schema_version_of(work.session) >= TREES_SINCE:
                 await suspend_trees(work.session, RESTORED)
+            if await schema_version_of(work.session) >= STREAMS_SINCE:
+                await pause_streams(work.session)
     finally:
         await store.close()
 

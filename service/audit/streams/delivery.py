@@ -7,6 +7,7 @@ again.
 
 import asyncio
 import random
+import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -15,19 +16,17 @@ from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 import structlog
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.cache.lru import ByteCache
-from analytics.model.filters import parse_query
 from analytics.model.log_envelopes import StreamChanged
 from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.lake import Lake
-from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, record_of
+from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, lines_of, record_of
 from service.audit.streams.sending import Refused, Sender
 from service.audit.streams.sinks import Line, instant, send_lines
 from service.core.clock import Clock
@@ -38,6 +37,8 @@ from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.store.store import Store
 from service.store.tables import JournalEntry, Stream
 
+STREAMS_SINCE: Final = "0032"
+"""The migration that adds streams."""
 ROUND_S: Final = 0.5
 """How often it is looked for new rows, and cursors are stored."""
 BATCH_ROWS: Final = 1_000
@@ -57,6 +58,8 @@ _LINE_BYTES: Final = 200
 _CHUNK_BYTES: Final = 8 * 2**20
 _CHUNKS_BYTES: Final = 64 * 2**20
 """What all streams together keep of rows that were read and are not sent."""
+_TAKE_S: Final = 10.0
+"""How often the lease is asked for while another process has it: each time is a commit."""
 _IDLE_S: Final = 30.0
 """How often a stream looks for rows that no look at the journal has told of, as imported ones."""
 
@@ -94,6 +97,7 @@ class Deliveries:
         self._store = store
         self._keeper = lease
         self._lease: HeldLease | None = None
+        self._takes_at = 0.0
         self._stack = AsyncExitStack()
         self._couriers: dict[str, Courier] = {}
         self._seen_seq = 0
@@ -104,7 +108,8 @@ class Deliveries:
         Raises LeaseTaken, LeaseLost, StoreUnavailable.
         """
         active = await self._store.cached("active_streams", list_active)
-        if self._lease is None and active:
+        if self._lease is None and active and time.monotonic() >= self._takes_at:
+            self._takes_at = time.monotonic() + _TAKE_S
             self._lease = await self._stack.enter_async_context(self._keeper.hold())
             await self._stack.enter_async_context(self._lease.renewed())
         if self._lease is None:
@@ -177,6 +182,13 @@ class Deliveries:
             raise
 
 
+async def pause_streams(session: AsyncSession) -> None:
+    """Pause all streams of a restored database: the rows that follow get ids that were sent."""
+    values = {"state": "paused", "answer": "paused: the database was restored from a backup"}
+    active = update(Stream).where(Stream.state == "active")
+    await session.execute(active.values(revision=Stream.revision + 1, **values))
+
+
 async def list_active(session: AsyncSession) -> list[Stream]:
     """The streams of all organisations that are to be delivered."""
     return [*await session.scalars(select(Stream).where(Stream.state == "active"))]
@@ -195,7 +207,6 @@ class Courier:
         """Columns of the stream that are to be stored."""
 
         self._all = deliveries
-        self._query = parse_query(parse_qs(stream.query), has_order=False)
         self._position = self._cursor = stream.cursor
         self._parked: list[str] = []
         """Refused rows after the cursor, which no accepted row follows yet."""
@@ -253,8 +264,9 @@ class Courier:
         name, at = self.stream.id, self._position
         start, lines, upto, is_end = self._all.chunks.find(name)[1] or (at, [], at, False)
         if not start <= at < upto:
-            lines, upto, is_end = await self._all.reader.lines(
-                self.stream.tenant_id, self._query, at, self._chunk_rows
+            encode = partial(lines_of, self.stream.tenant_id)
+            lines, upto, is_end = await self._all.reader.after(
+                self.stream, at, self._chunk_rows, encode
             )
             size = sum(len(line.text) + _LINE_BYTES for line in lines)
             change = 0.5 if size > _CHUNK_BYTES else 2 if size * 2 < _CHUNK_BYTES else 1
@@ -324,7 +336,7 @@ class Courier:
     async def _reconcile(self, now: datetime) -> float:
         """Send the record of what was delivered since the last one."""
         span, parked = (self._reconciled_seq, self._cursor), self._parked_since
-        record = await record_of(self._all.reader, self.stream, self._query, span, parked, now)
+        record = await record_of(self._all.reader, self.stream, *span, parked, now)
         outcome = await self._all.send(self.stream, [record], now)
         if isinstance(outcome, Refused) and outcome.kind != "rows":
             return self._refused(outcome, (), self._cursor, now)

@@ -5,10 +5,11 @@ Rows are also those below the retention floor, until they are pruned.
 
 import base64
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from analytics.evidence.groups import rows_after
 from analytics.export.csv_json import JsonSpelling
 from analytics.export.text_encoder import TextEncoder
-from analytics.model.filters import Query, mask
+from analytics.model.filters import mask, parse_query
 from analytics.model.instants import format_us
 from analytics.model.schema import audit_id
 from service.audit.evidence.trees import last_checkpoint, log_name
@@ -28,6 +29,7 @@ from service.store.tables import EvidenceTree, Stream
 CHUNK_ROWS: Final = 16_384
 """How many rows are read at a time at most."""
 RECONCILIATION: Final = "stream_reconciliation"
+_Made = TypeVar("_Made")
 _HOUR_S: Final = 3_600
 _RECORD_ROWS: Final = 100_000
 _RECORD_PARKED: Final = 100
@@ -35,48 +37,45 @@ _RECORD_PARKED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads the rows of organisations in threads. Raises StoreFault."""
+    """Reads the rows of streams in a thread. Raises StoreFault."""
 
     store: Store
     lake: Lake
 
-    async def lines(
-        self, tenant_id: str, query: Query, seq: int, limit: int
-    ) -> tuple[list[Line], int, bool]:
-        """The rows of `query` among the next `limit` after `seq`.
+    async def after(
+        self, stream: Stream, seq: int, limit: int, make: Callable[[pa.Table], list[_Made]]
+    ) -> tuple[list[_Made], int, bool]:
+        """What `make` gives for those of the next `limit` rows after `seq` that the stream has.
 
-        Also the seq up to which these are all, and whether there are none after it.
+        Also the seq up to which these are all, and whether there are none after it. `seqs_of` may
+        get the seqs alone.
         """
-        snapshot = await self.store.snapshot(tenant_id)
+        snapshot = await self.store.snapshot(stream.tenant_id)
+        query = parse_query(parse_qs(stream.query), has_order=False)
+        only_seqs = make is seqs_of and not stream.query
 
-        def read() -> tuple[list[Line], int, bool]:
-            rows, upto = rows_after(self.lake.segments, snapshot, seq, limit)
-            lines = _lines(rows.filter(mask(query, rows)), tenant_id)
-            return lines, upto, all(last <= upto for _, last, _ in snapshot.spans)
-
-        return await self.lake.run_in_thread(read)
-
-    async def seqs(self, tenant_id: str, query: Query, seq: int) -> tuple[list[int], int]:
-        """As `lines`, the seqs alone."""
-        snapshot, is_all = await self.store.snapshot(tenant_id), query == Query()
-
-        def read() -> tuple[list[int], int]:
+        def read() -> tuple[list[_Made], int, bool]:
             segments = self.lake.segments
-            rows, upto = rows_after(segments, snapshot, seq, CHUNK_ROWS, only_seqs=is_all)
-            wanted = rows if is_all else rows.filter(mask(query, rows))
-            return wanted["seq"].to_pylist(), upto
+            rows, upto = rows_after(segments, snapshot, seq, limit, only_seqs=only_seqs)
+            made = make(rows if only_seqs else rows.filter(mask(query, rows)))
+            return made, upto, all(last <= upto for _, last, _ in snapshot.spans)
 
         return await self.lake.run_in_thread(read)
 
 
-def _lines(rows: pa.Table, tenant_id: str) -> list[Line]:
+def seqs_of(rows: pa.Table) -> list[int]:
+    """The seqs of rows."""
+    seqs: list[int] = rows["seq"].to_pylist()
+    return seqs
+
+
+def lines_of(tenant_id: str, rows: pa.Table) -> list[Line]:
+    """Rows as they are sent."""
     pieces = TextEncoder(tenant_id, JsonSpelling("", "\n")).texts(rows) if rows.num_rows else ()
     texts = b"".join(piece for piece, _ in pieces).split(b"\n")
-    at_us, received_us = (
-        rows[name].cast(pa.int64()).to_pylist() for name in ("created_at", "received_at")
-    )
+    at = (rows[name].cast(pa.int64()).to_pylist() for name in ("created_at", "received_at"))
     # Not strict: a line feed ends the last text.
-    columns = (rows["seq"].to_pylist(), at_us, received_us, rows["event"].to_pylist(), texts)
+    columns = (seqs_of(rows), *at, rows["event"].to_pylist(), texts)
     return [Line(*values) for values in zip(*columns, strict=False)]
 
 
@@ -87,24 +86,19 @@ def is_record_due(last_at: datetime, now: datetime, rows: int, parked: int) -> b
 
 
 async def record_of(
-    reader: RowReader,
-    stream: Stream,
-    query: Query,
-    span: tuple[int, int],
-    parked: Collection[str],
-    now: datetime,
+    reader: RowReader, stream: Stream, after: int, upto: int, parked: Sequence[str], now: datetime
 ) -> Line:
-    """The record of the rows after the first seq up to the second, but for those `parked`.
+    """The record of the rows after one seq up to another, but for those `parked`.
 
     It is made of the log, and not of what was sent. `ids_sha256` is the digest of the ids, in their
     order and with a line feed between two. Raises StoreFault.
     """
-    after, upto = span
     digest, count, seq = hashlib.sha256(), 0, after
     while seq < upto:
-        seqs, seq = await reader.seqs(stream.tenant_id, query, seq)
-        ids = [audit_id(each) for each in seqs if each <= upto]
-        for row_id in (each for each in ids if each not in parked):
+        seqs, seq, _ = await reader.after(stream, seq, CHUNK_ROWS, seqs_of)
+        for row_id in map(audit_id, seqs):
+            if row_id in parked or row_id > audit_id(upto):
+                continue
             digest.update(f"\n{row_id}".encode() if count else row_id.encode())
             count += 1
     async with reader.store.read() as session:
@@ -120,7 +114,7 @@ async def record_of(
         "to_id": audit_id(upto),
         "rows": count,
         "ids_sha256": digest.hexdigest(),
-        "parked_ids": sorted(parked),
+        "parked_ids": parked,
     }
     if tree is not None and last is not None:
         record["checkpoint"] = {

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
 from ssl import SSLContext
 from typing import Final, Literal, TypeVar
@@ -19,6 +20,7 @@ import httpcore2
 
 from service.core.clock import Clock
 from service.core.text_rules import visible
+from service.core.threads import in_thread, new_pool
 
 SEND_S: Final = 30.0
 """How long a receiver may take to accept what it is sent."""
@@ -41,6 +43,10 @@ _ACCEPTS: Final = 2
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _Connection = TypeVar("_Connection")
+
+
+_LOOKUPS: Final = new_pool(64, "lookup")
+"""Threads of their own: names that are not answered for must not keep other work waiting."""
 
 
 class AddressRefused(Exception):
@@ -84,8 +90,8 @@ class Outgoing:
 
 async def resolve_host(host: str, port: int) -> list[str]:
     """The addresses of `host`. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    lookup = partial(socket.getaddrinfo, type=socket.SOCK_STREAM)
+    found = await in_thread(lookup, host, port, pool=_LOOKUPS)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

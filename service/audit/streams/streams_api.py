@@ -45,14 +45,14 @@ STREAM_NOT_FOUND: Final = NotFound.of("Stream not found for this org")
 STREAM_EXISTS: Final = Conflict.of("a stream of this name exists", field="name")
 TOO_MANY_STREAMS: Final = Conflict.of(f"limit of {STREAMS_MAX} streams reached: delete one first")
 NO_STREAM_URL: Final = Invalid.of(
-    "url must be {value}, without a user, password, query or fragment",
-    field="url",
-    value="https://HOST/PATH",
+    "url must be https://HOST/PATH, of syslog syslog+tls://HOST:PORT, and no more", field="url"
 )
-NO_SECRET: Final = Invalid.of("secret must be {value}", field="secret", value="a token")
+NO_SECRET: Final = Invalid.of(
+    "secret must be the token of Splunk, the KEY_ID:SECRET_KEY of S3, or any printable ASCII",
+    field="secret",
+)
 NO_ROW: Final = Invalid.of("after must be start, now or the id of a row", field="after")
 _WRITE: Final = Capability.STREAM_WRITE
-_SECRETS: Final = {"splunk_hec": "the collector's token", "s3": "KEY_ID:SECRET_KEY"}
 
 resource = Resource("streams", "/streams", Tag.STREAMS, AuditServices)
 
@@ -63,8 +63,8 @@ Secret = Annotated[
     str,
     Meta(
         max_length=4096,
-        description="Of Splunk the token, of OTLP the value of `authorization`, of S3 the id and"
-        " the secret of a key with a colon between. That of a webhook is made, and answered once.",
+        description="A token of Splunk, `authorization` of OTLP, `KEY_ID:SECRET_KEY` of S3. That of"
+        " a webhook is made, and answered once.",
     ),
 ]
 
@@ -134,12 +134,6 @@ class StreamList(Answer):
     streams: list[StreamEntry]
 
 
-class DeletedStream(Answer):
-    """The id of the stream that was deleted."""
-
-    deleted: str
-
-
 class StreamTest(Answer):
     """What the receiver answered to a record that only says it is a test."""
 
@@ -159,7 +153,7 @@ def parse_new_stream(given: dict[str, Any]) -> NewStream:
     except ValueError:
         is_url = False
     if not is_url or parts.scheme not in SCHEMES[new.kind]:
-        raise NO_STREAM_URL(value=f"{SCHEMES[new.kind][0]}://HOST")
+        raise NO_STREAM_URL
     try:
         parameters = parse_qs(new.query, keep_blank_values=True, strict_parsing=bool(new.query))
         parse_query(parameters, has_order=False)
@@ -234,15 +228,14 @@ async def change(call: WriteCall[AuditServices], body: StreamChange, stream_id: 
     "delete_stream",
     "/<stream_id>",
     needs=_WRITE,
-    returns=DeletedStream,
+    returns=StreamEntry,
     refuses=[STREAM_NOT_FOUND],
 )
-async def delete(call: WriteCall[AuditServices], stream_id: str) -> DeletedStream:
+async def delete(call: WriteCall[AuditServices], stream_id: str) -> StreamEntry:
     """Send no more rows to a receiver."""
     stream = await _get(call.session, call.org, stream_id)
     await call.session.delete(stream)
-    _record(call, stream, "deleted", stream.url)
-    return DeletedStream(deleted=stream_id)
+    return await _changed(call, stream, {}, "deleted")
 
 
 @resource.post_read(
@@ -292,8 +285,10 @@ async def _changed(
         stream.former_secret, stream.rotated_at = stream.secret, call.work.now
         stream.secret = seal(call.services.settings.secret_key, stream.id, secret)
     stream.revision += 1
-    place = f" of rows after {audit_id(stream.cursor)}" if "after" in given else ""
-    _record(call, stream, what, f"{', '.join(given)}{place}: {stream.state}, to {stream.url}")
+    place = f"{stream.state} after {audit_id(stream.cursor)}, to {stream.url}"
+    detail = f"{place}; {', '.join(given)}" if what == "changed" else place
+    event = StreamChanged(stream_id=stream.id, name=stream.name, change=what, detail=detail)
+    call.work.record(call.org.id, event, call.by, subject=stream.id)
     snapshot = Snapshot(call.org.id, stream.cursor, (), ())
     return StreamEntry.of(stream, snapshot, call.work.now, secret)
 
@@ -311,12 +306,7 @@ def _new_secret(kind: str, given: str) -> str:
     """The secret to store. Raises NO_SECRET."""
     if kind == "webhook":
         return WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-    is_missing = (kind in _SECRETS and not given) or (kind == "s3" and ":" not in given)
+    is_missing = (kind == "splunk_hec" and not given) or (kind == "s3" and ":" not in given)
     if is_missing or not (given.isascii() and given.isprintable()):
-        raise NO_SECRET(value=_SECRETS.get(kind, "printable ASCII"))
+        raise NO_SECRET
     return given
-
-
-def _record(call: WriteCall[AuditServices], stream: Stream, change: str, detail: str) -> None:
-    event = StreamChanged(stream_id=stream.id, name=stream.name, change=change, detail=detail)
-    call.work.record(call.org.id, event, call.by, subject=stream.id)

@@ -512,3 +512,18 @@ async def test_an_older_backup_gives_no_log_a_second_history(filled, target, tmp
     assert tree.suspended == (None if is_accepted else RESTORED)
     assert (tree.generation > 1) is is_accepted
     assert all(signed.get(place, root) == root for place, root in again.items())
+
+
+async def test_streams_are_paused_after_a_restore(filled, target, tmp_path):
+    """The rows that follow get ids again that receivers may have seen."""
+    body = {"name": "SIEM", "kind": "webhook", "url": "https://127.0.0.1/rows"}
+    path = "/api/v1/admin/orgs/acme/streams"
+    await filled.world.client.post(path, headers=filled.world.admin, json=body)
+    await take(filled.services, target)
+    elsewhere = tmp_path / "restored"
+    await asyncio.to_thread(restore, filled, target, elsewhere)
+    async with serving(filled, elsewhere) as app:
+        answer = await app.test_client().get(path, headers=filled.world.admin)
+        (stream,) = (await answer.get_json())["streams"]
+    assert stream["state"] == "paused"
+    assert "restored" in stream["answer"]
