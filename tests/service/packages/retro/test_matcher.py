@@ -81,6 +81,9 @@ async def test_an_advisory_names_past_installs_and_their_runs(world: World) -> N
     }
     (row,) = await world.audit(event="installs_matched")
     assert (row["subject"], row["actor"]) == ("MAL-1", "system:maintenance")
+    counted = world.services.metrics.exposition().decode()
+    assert 'countersign_retro_matches_total{source="osv"} 1.0' in counted
+    assert 'countersign_retro_matches_total{source="operator"} 0.0' in counted
     assert await world.audit("other", event="installs_matched") == []
 
 
