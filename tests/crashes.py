@@ -360,6 +360,7 @@ WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
     "sign": lambda services: services.checkpointer.sign_due(),
+    "alert": lambda services: services.alerts.watch_due(),
     "unlink": lambda services: services.garbage_collector.unlink_retired(),
     "match": lambda services: services.retro.match_due(),
     "lock": lambda services: services.locker.lock_due(),

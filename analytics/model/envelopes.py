@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from analytics.model import log_envelopes, org_envelopes, policy_envelopes
+from analytics.model import alert_envelopes, log_envelopes, org_envelopes, policy_envelopes
 from analytics.model.events import Count, Decision, Envelope, Event
 from analytics.model.instants import parse_instant
 
@@ -170,7 +170,13 @@ class OidcBindingRevoked(Envelope, frozen=True, kw_only=True):
     by_user_id: str
 
 
-_MODULES: Final = (sys.modules[__name__], org_envelopes, policy_envelopes, log_envelopes)
+_MODULES: Final = (
+    sys.modules[__name__],
+    org_envelopes,
+    policy_envelopes,
+    log_envelopes,
+    alert_envelopes,
+)
 
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
     envelope.event: envelope

@@ -104,8 +104,10 @@ def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
     return [(value, -rows) for rows, value in ranked[:number]]
 
 
-def over_time(rows: pa.Table, step: timedelta) -> list[tuple[datetime, str, int]]:
-    """How many `rows` there are by step of time (counted from 1970) and decision ("": none)."""
+def over_time(
+    rows: pa.Table, step: timedelta, column: str | None = "decision"
+) -> list[tuple[datetime, str, int]]:
+    """How many `rows` there are by step of time (counted from 1970) and `column` ("": none)."""
     length = step // _MICROSECOND
     us = rows["created_at"].cast(pa.int64())
     # Division rounds towards zero: of numbers counted from before all instants, that is down.
@@ -113,14 +115,15 @@ def over_time(rows: pa.Table, step: timedelta) -> list[tuple[datetime, str, int]
     steps = pc.subtract(
         pc.divide(pc.add(us, _whole(shift)), _whole(length)), _whole(shift // length)
     )
+    named = pa.repeat(_EMPTY, len(rows)) if column is None else pc.fill_null(rows[column], _EMPTY)
     counted = (
-        pa.table({"step": steps, "decision": pc.fill_null(rows["decision"], _EMPTY)})
-        .group_by(["step", "decision"])
+        pa.table({"step": steps, "named": named})
+        .group_by(["step", "named"])
         .aggregate([([], "count_all")])
     )
     return [
-        (_EPOCH + line["step"] * step, line["decision"], line["count_all"])
-        for line in counted.to_pylist()
+        (_EPOCH + number * step, name, count)
+        for number, name, count in zip(*(each.to_pylist() for each in counted.columns), strict=True)
     ]
 
 

@@ -220,6 +220,16 @@ class Reader:
                 counts[start, decision] += rows
         return counts
 
+    def series(
+        self, snapshot: Snapshot, query: Query, bucket: Bucket, column: str | None
+    ) -> list[tuple[datetime, str, int]]:
+        """How many rows of `query` fall into each bucket with each value of `column` ("": none).
+
+        In no order. Without a `column` all rows count together, as "".
+        """
+        scan = self.planner.rows(snapshot, query)
+        return scan.over_time(self.resources, bucket.length, Work(), column)
+
     def _by_seq(self, part: Snapshot, query: Query, first: int, limit: int) -> pa.Table:
         scan = self.planner.rows(part, query)
         return scan.by_seq(self.resources, first, limit, Work())

@@ -136,9 +136,11 @@ class CachedRowsScan:
         """How many rows the query has in `part`."""
         return int(self.rows(resources, work).num_rows)
 
-    def over_time(self, resources: Resources, step: timedelta, work: Work) -> TimeCounts:
-        """The rows of the query by step of time and decision."""
-        return aggregates.over_time(self.rows(resources, work), step)
+    def over_time(
+        self, resources: Resources, step: timedelta, work: Work, column: str | None = "decision"
+    ) -> TimeCounts:
+        """The rows of the query by step of time and `column`."""
+        return aggregates.over_time(self.rows(resources, work), step, column)
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""
@@ -236,21 +238,24 @@ class DuckDBScan:
         """How many rows the query has in `part`."""
         return int(self.ask(resources, "count(*) AS rows", "", work)["rows"][0].as_py())
 
-    def over_time(self, resources: Resources, step: timedelta, work: Work) -> TimeCounts:
-        """The rows of the query by step of time and decision."""
+    def over_time(
+        self, resources: Resources, step: timedelta, work: Work, column: str | None = "decision"
+    ) -> TimeCounts:
+        """The rows of the query by step of time and `column`."""
         us = "epoch_us(created_at)"
+        named = "''" if column is None else f"coalesce({column}, '')"
         counted = self.ask(
             resources,
             # The remainder of an instant before 1970 is negative.
-            f"{us} - ({us} % $step + $step) % $step AS begins,"
-            " coalesce(decision, '') AS named, count(*) AS rows",
+            f"{us} - ({us} % $step + $step) % $step AS begins, {named} AS named, count(*) AS rows",
             " GROUP BY ALL",
             work,
             step=step // _MICROSECOND,
         )
+        columns = (each.to_pylist() for each in counted.columns)
         return [
-            (_EPOCH + line["begins"] * _MICROSECOND, line["named"], line["rows"])
-            for line in counted.to_pylist()
+            (_EPOCH + begins * _MICROSECOND, name, rows)
+            for begins, name, rows in zip(*columns, strict=True)
         ]
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:

@@ -25,6 +25,7 @@ from service.app import declarations, system
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
 from service.audit import export_api, ingest, query_api, saved_searches, sql_api
+from service.audit.alerts import alerts_api
 from service.audit.evidence import evidence_api, report
 from service.audit.ingest import INGEST_PATH_END
 from service.audit.maintenance import Maintenance
@@ -66,6 +67,7 @@ from service.packages.policy import blocklist_api, exceptions, policy_api
 from service.packages.proxy import artifacts, blocked
 from service.packages.pypi import routes as pypi_routes
 from service.packages.retro import affected_api
+from service.pages import alerts as alert_pages
 from service.pages import (
     audit_page,
     exports,
@@ -228,6 +230,7 @@ _BLUEPRINTS: Final = (
     artifacts.resource.blueprint,
     declarations.resource.blueprint,
     saved_searches.resource.blueprint,
+    alerts_api.resource.blueprint,
     query_api.resource.blueprint,
     evidence_api.resource.blueprint,
     report.resource.blueprint,
@@ -262,6 +265,7 @@ _BLUEPRINTS: Final = (
     overview.home,
     audit_page.blueprint,
     live.blueprint,
+    alert_pages.blueprint,
     investigate.blueprint,
     bindings_page.blueprint,
     binding_page.blueprint,

@@ -31,9 +31,10 @@ _ENDPOINTS: Final[dict[ReadKind, str]] = {
     " dashboard_investigate.proof_page audit.entry evidence.proof installs.show",
     "live": "dashboard_live.live_rows audit.accepted",
     "api": "audit.page audit.plan audit.summary audit.groups audit.unknown audit.reading"
-    " affected.show installs.list_ reports.access_report evidence_report.evidence_report",
+    " affected.show alerts.alerts alerts.backtest installs.list_"
+    " reports.access_report evidence_report.evidence_report",
     "excerpt": "dashboard.overview_page dashboard_binding.binding_page dashboard_find.find_page"
-    " dashboard_affected.affected_page"
+    " dashboard_affected.affected_page dashboard_alerts.alerts_page"
     " dashboard_exports.offer_page dashboard_policy.policy_page dashboard_policy.preview"
     " policy.preview dashboard_proxy.proxy_page dashboard_reports.access_page"
     " dashboard_reports.evidence_page dashboard_trust_map.map_page trust_map.trust_map",

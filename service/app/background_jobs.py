@@ -18,6 +18,8 @@ WRITE_BEHIND_INTERVAL_S: Final = 2.0
 """A killed process loses the uses and rejections that it recorded in this time."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
 CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
+ALERT_INTERVAL_S: Final = 10.0
+"""How long after its rows a rule fires, at most, while the evaluation keeps up."""
 
 
 def seal_jobs(services: Services) -> list[Maintenance]:
@@ -32,6 +34,7 @@ def other_jobs(services: Services) -> list[Maintenance]:
         signing(services),
         cosigning(services),
         matching(services),
+        alerting(services),
         housekeeping(services),
         scrubbing(services),
     ]
@@ -83,6 +86,12 @@ def matching(services: Services) -> Maintenance:
     every_s = services.settings.seal_interval_s
     jobs = [BackgroundJob("match_installs", every_s, services.retro.match_due)]
     return Maintenance(jobs, every_s, services.clock, services.metrics)
+
+
+def alerting(services: Services) -> Maintenance:
+    """The job that evaluates alert rules, in a loop of its own: counts may take seconds."""
+    jobs = [BackgroundJob("watch_alerts", ALERT_INTERVAL_S, services.alerts.watch_due)]
+    return Maintenance(jobs, ALERT_INTERVAL_S, services.clock, services.metrics)
 
 
 def sealing(services: Services) -> Maintenance:

@@ -14,6 +14,7 @@ from service.access.key_use import KeyUse
 from service.access.sign_in.services import SignInServices
 from service.app.audit_reads import AuditReads
 from service.app.system import Scrapes, SystemServices
+from service.audit.alerts.watcher import AlertWatcher
 from service.audit.clock_guard import ClockGuard
 from service.audit.compactor import Compactor
 from service.audit.evidence.checkpoints import Checkpointer
@@ -77,7 +78,7 @@ from service.pages.live import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
 from service.store.group_commit import GroupCommit
-from service.store.lease import EVIDENCE, RETRO, SCRUB, SEAL, STREAMS, LeaseKeeper
+from service.store.lease import ALERTS, EVIDENCE, RETRO, SCRUB, SEAL, STREAMS, LeaseKeeper
 from service.store.store import Store
 from service.trust.bindings.cache import BindingCache
 from service.trust.bindings.services import BindingServices
@@ -125,6 +126,7 @@ class _SegmentJobs:
     checkpointer: Checkpointer
     monitor: Monitor
     cosigner: Cosigner
+    alerts: AlertWatcher
     importer: Importer
     compactor: Compactor
     indexer: Indexer
@@ -365,7 +367,7 @@ def _segment_jobs(
     evidence_lease = LeaseKeeper(store, settings.data_dir, lease_time, EVIDENCE)
     retro_lease = LeaseKeeper(store, settings.data_dir, lease_time, RETRO)
     stream_lease = LeaseKeeper(store, settings.data_dir, lease_time, STREAMS)
-    sender = Sender(settings.stream_networks, client_tls, clock)
+    sender = Sender(settings.stream_networks, client_tls, clock, smtp_url=settings.smtp_url)
     job = (settings, store, lake, lease, clock)
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
@@ -379,6 +381,14 @@ def _segment_jobs(
         monitor=Monitor(settings, store, lake, scrub_lease, clock, metrics),
         # Also where nothing else is asked of the network: what signs asks the witnesses.
         cosigner=Cosigner(store, lake, clock, transport),
+        alerts=AlertWatcher(
+            settings,
+            store,
+            lake,
+            LeaseKeeper(store, settings.data_dir, lease_time, ALERTS),
+            clock_guard,
+            clock,
+        ),
         importer=Importer(*job),
         compactor=compactor,
         indexer=Indexer(store, lake, lease),

@@ -9,6 +9,8 @@ from msgspec import Meta, Struct, ValidationError
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
 from service.access.roles import Role
+from service.audit.alerts.alerts_api import list_rules, set_rule
+from service.audit.alerts.rules import parse_rule, rule_of
 from service.core.errors import Conflict, Invalid, NotFound, errors_at
 from service.core.settings import IdentityProviderName
 from service.orgs.domains import list_domains, set_domain
@@ -66,6 +68,7 @@ class DeclaredOrg(Struct, frozen=True, forbid_unknown_fields=True):
     role_overrides: dict[str, list[str]] = {}
     sign_in_domains: dict[IdentityProviderName, list[str]] = {}
     policy: dict[str, Any] | None = None
+    alerts: dict[str, dict[str, Any]] = {}
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,7 +151,20 @@ async def apply_org(
     if declared.policy is not None:
         with errors_at("policy"):
             await set_policy(work, org, parse_policy(declared.policy), by)
+    await _apply_alerts(work, org, declared.alerts, by)
     return org
+
+
+async def _apply_alerts(
+    work: UnitOfWork, org: Organisation, declared: dict[str, dict[str, Any]], by: AuditContext
+) -> None:
+    """Rules by name; others stay, and one that is the same goes on counting."""
+    present = {entry.name: entry for entry in await list_rules(work.session, org.id)}
+    for name, given in declared.items():
+        with errors_at(f"alerts.{name}"):
+            rule, entry = parse_rule({**given, "name": name}), present.get(name)
+            if entry is None or rule != rule_of(entry):
+                await set_rule(work, org, rule, by, entry)
 
 
 async def _apply_members(

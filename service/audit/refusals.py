@@ -126,6 +126,13 @@ class QueryTooSlow(Refusal):
     text = "the query took too long and was stopped: ask for a shorter window"
 
 
+RULE_TOO_WIDE: Final = Invalid.of(
+    "the filters match more than {limit} rows, which conditions on payloads or hours look at one by"
+    " one: add filters, such as an event",
+    field="query",
+    limit=50_000,
+)
+
 SQL_REFUSED: Final = Invalid.of("{value}", field="sql", value="sql must be one SELECT statement")
 SQL_TOO_SLOW: Final = QueryTooSlow.of(
     "the statement ran for {seconds} s and was stopped: ask for fewer days or columns", seconds="30"

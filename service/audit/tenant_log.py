@@ -136,6 +136,16 @@ class TenantLog:
             time_max_s,
         )
 
+    async def series(
+        self, query: Query, bucket: Bucket, column: str | None
+    ) -> list[tuple[datetime, str, int]]:
+        """How many rows fall into each bucket with each value of `column`, see `Reader.series`."""
+        within = self.within(query)
+        return await self._query(
+            lambda reader: reader.series(self.snapshot, within, bucket, column),
+            reads_many(self.snapshot, within),
+        )
+
     async def values(
         self, query: Query, column: str, limit: int, time_max_s: float
     ) -> list[tuple[str, int]]:

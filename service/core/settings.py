@@ -1,6 +1,7 @@
 """Every setting: its name, default and unit. The only module that reads the environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
@@ -102,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_s: UpToADay = 60.0
     record_reads: bool = True
     stream_networks: tuple[str, ...] = ()
+    smtp_url: str = ""
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
@@ -251,6 +253,10 @@ _LISTS: Final = frozenset(
 )
 """Settings that are written as a list with commas."""
 
+_SMTP_URL: Final = re.compile(
+    r"smtp://([^\s:@/]+:[^\s:@/]+@)?[a-zA-Z0-9.-]+(:[0-9]{1,5})?\?from=[^\s@&]+@[^\s@&]+"
+)
+
 
 def load_settings(
     environment: Mapping[str, str] = os.environ, **overrides: str | int | None
@@ -285,6 +291,11 @@ def load_settings(
         raise InvalidSetting(
             f"{PREFIX}BASE_URL is required when listening on {settings.host}: browsers use"
             " another host name, and forms from an unknown origin are rejected"
+        )
+    if settings.smtp_url and not _SMTP_URL.fullmatch(settings.smtp_url):
+        raise InvalidSetting(
+            f"{PREFIX}SMTP_URL must be smtp://USER:PASSWORD@HOST:PORT?from=ADDRESS, where a user"
+            " and a port may be missing"
         )
     for name in ("trusted_proxies", "stream_networks"):
         try:

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from quart import Blueprint
 
+from analytics.model import alert_envelopes as alerts
 from analytics.model import envelopes
 from analytics.model import log_envelopes as log
 from analytics.model import org_envelopes as people
@@ -138,6 +139,19 @@ VIEWS: Final = (
                 log.EvidenceKeyRotated.event,
                 log.WitnessAdded.event,
                 log.WitnessRemoved.event,
+            )
+        },
+    ),
+    Question(
+        "Alerts and streams",
+        "rules, what they fired for, what became of it; streams and what they could not send",
+        {
+            "event": (
+                alerts.AlertRuleChanged.event,
+                alerts.AlertFired.event,
+                alerts.AlertHandled.event,
+                log.StreamChanged.event,
+                log.StreamGap.event,
             )
         },
     ),

@@ -1,4 +1,4 @@
-"""Leases: one process at a time seals, one changes segments in other ways, one signs, one verifies.
+"""Leases: one process at a time seals, changes segments in other ways, signs, verifies, alerts.
 
 A lease consists of two locks. A lock on a file in the data dir excludes other processes over that
 data dir and is released when its holder ends. A row in the database excludes the processes over
@@ -36,6 +36,8 @@ EVIDENCE: Final = "evidence"
 """The lease to let trees of rows grow, and to sign checkpoints."""
 RETRO: Final = "retro"
 """The lease to compare past installs with new advisories and rules."""
+ALERTS: Final = "alerts"
+"""The lease to evaluate alert rules: none fires twice."""
 SCRUB: Final = "scrub"
 """The lease to verify segments in the background, so that nodes share the work."""
 

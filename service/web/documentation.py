@@ -42,6 +42,7 @@ class Tag(StrEnum):
     EVIDENCE = "evidence"
     EXPORTS = "exports"
     SEARCHES = "searches"
+    ALERTS = "alerts"
     REPORTS = "reports"
     STREAMS = "streams"
     POLICY = "policy"

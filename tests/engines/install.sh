@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up the query engines that tests/engines reads the open table with, each in a virtual
+# Sets up what tests/engines reads the open table with, and judges Sigma rules with, each in a virtual
 # environment of its own below the folder $1 (.engines), from the registry that this machine has
 # configured: no host stands here. Further arguments name engines; default: all of them, which takes
 # about 3 GB. What is there already is left as it is. PYTHON is the Python to use.
@@ -7,7 +7,7 @@ set -eu
 
 folder=${1:-.engines}
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- duckdb chdb sail daft spark
+[ $# -gt 0 ] || set -- duckdb chdb sail daft spark sigma
 
 packages_of() {
     case $1 in
@@ -19,6 +19,7 @@ packages_of() {
     sail) echo 'pysail>=0.7.2,<0.8' 'pyspark-client==4.1.3' ;;
     daft) echo 'daft>=0.7.26,<0.8' 'ray>=2.60,<2.61' 'pyiceberg>=0.12,<0.13' 'deltalake>=1.6,<1.7' ;;
     spark) echo pyspark==3.5.9 ;;
+    sigma) echo pysigma-backend-duckdb==0.1.4 duckdb==1.5.5 pytz ;;
     *) echo "no such engine: $1" >&2; exit 2 ;;
     esac
 }

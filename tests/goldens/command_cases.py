@@ -24,6 +24,21 @@ _BINDING: Final = f"--org acme --issuer {ISSUER} --repository-id 42"
 
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "access report": ("--org acme", "--org acme --as-of 2026-02-01T00:00:00Z", "--org acme --csv"),
+    "alert handle": (
+        "--org acme {alert_id} --state closed --note Known",
+        "--org acme alert_0 --state acknowledged",
+    ),
+    "alert list": ("--org acme", "--org acme --state open --limit 1", "--org acme --cursor x"),
+    "alert rule create": (
+        "--org acme new --query decision=BLOCKED --at-least 5 --per actor",
+        "--org acme new --query colour=red",
+        "--org acme new --sigma {unreadable}",
+    ),
+    "alert rule delete": ("--org acme {alert_rule_id}", "--org acme rule_0"),
+    "alert rule try": (
+        "--org acme --query decision=BLOCKED --window 1d --days 90",
+        "--org acme --kind silence --query event=install_allowed --window 5m",
+    ),
     "apikey issue": (
         "--org acme --name new --scope audit:ingest --expires 30d",
         "--org acme --name new --scope packages:install --project payments",
@@ -371,6 +386,7 @@ _STATEMENT: Final = msgspec.to_builtins(
 _ORGS: Final = """
 [orgs.acme]
 projects = ["new"]
+alerts.Blocked = { query = "decision=BLOCKED", at_least = 20 }
 
 [orgs.new]
 tier = "team"

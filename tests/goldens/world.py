@@ -18,6 +18,7 @@ import httpx2
 import structlog
 
 from service.app.application import create_app
+from service.app.composition import EXTENSION
 from service.core.secrets import with_secrets
 from service.core.settings import REPOSITORY, load_settings
 from service.core.version import service_version
@@ -60,6 +61,8 @@ ID_NAMES: Final = (
     "stream_id",
     "exception_id",
     "rule_id",
+    "alert_rule_id",
+    "alert_id",
 )
 """The names of path parameters for which an installation has something."""
 MORE_IDS: Final = ("install_id", "run_id")
@@ -178,6 +181,13 @@ class App:
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield method, rule.rule
 
+    def fire(self) -> str:
+        """The id of the alert that the rules fire for what there is."""
+        self._runner.run(self.quart.extensions[EXTENSION].alerts.watch_due())
+        headers = self.installation.credentials()["admin token"]
+        (alert,) = json.loads(self.request("GET", f"{API}/alerts", headers).body)["alerts"]
+        return str(alert["id"])
+
     def request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Answer:
@@ -287,6 +297,11 @@ def _use(made: Installation) -> None:
                 {"name": "SIEM", "kind": "webhook", "url": "https://127.0.0.1:1/rows"},
             ),
             (
+                "alert_rule_id",
+                "alerts/rules",
+                {"name": "Exception asked for", "query": "event=policy_exception_requested"},
+            ),
+            (
                 "exception_id",
                 "policy/exceptions",
                 {"ecosystem": "pypi", "package": "requests==2.32.3", "reason": "needed today"},
@@ -298,6 +313,7 @@ def _use(made: Installation) -> None:
             if answer.status != 201:
                 raise RuntimeError(f"{path}: {answer}")
             made.ids[name] = json.loads(answer.body)["id"]
+        made.ids["alert_id"] = app.fire()
         form = {"content-type": "application/x-www-form-urlencoded"}
         answer = app.request("POST", "/api/v1/device/code", form, b"client_id=countersign-cli")
         made.ids["user_code"] = json.loads(answer.body)["user_code"]

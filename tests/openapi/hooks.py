@@ -51,6 +51,15 @@ STATE_DEPENDENT = (
     "give either state or active",
     "q: ",
     "not a usable zip file: ",
+    # Alert rules: windows, hours and conditions are texts, and what Sigma says is a language.
+    "window must be whole ",
+    "query must be ",
+    "query, per, where and outside must be empty: ",
+    "per must be a filter: ",
+    "where must be conditions ",
+    "outside must be days, ",
+    "sigma",
+    "rule: ",
 )
 
 

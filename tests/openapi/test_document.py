@@ -34,6 +34,8 @@ _PATH_NAMES = (
     "search_id",
     "stream_id",
     "exception_id",
+    "alert_rule_id",
+    "alert_id",
     "export_id",
     "audit_id",
     "feed",
@@ -288,7 +290,14 @@ def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
     assert disagreeing == []
 
 
-QUESTIONS = ("/explain", "/sync/plan", "/policy/check", "/policy/preview", "/audit/sql")
+QUESTIONS = (
+    "/explain",
+    "/sync/plan",
+    "/policy/check",
+    "/policy/preview",
+    "/audit/sql",
+    "/alerts/backtest",
+)
 """Asked by POST, and changing nothing."""
 
 

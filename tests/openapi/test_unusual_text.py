@@ -46,6 +46,8 @@ async def json_bodies(world: World, text: str) -> list[tuple[str, Any]]:
                     binding_id="b" * 26,
                     exception_id="e",
                     stream_id="s",
+                    alert_rule_id="r",
+                    alert_id="a",
                     key_id="k",
                     member_id=world.members["auditor"].id,
                     team_id=world.team.id,

@@ -28,7 +28,7 @@ from service.access.callers import service_context
 from service.audit.lake import Lake
 from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, lines_of, record_of
 from service.audit.streams.sending import Refused, Sender
-from service.audit.streams.sinks import Line, instant, send_lines
+from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Line, instant, send_lines
 from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
@@ -41,7 +41,6 @@ STREAMS_SINCE: Final = "0032"
 """The migration that adds streams."""
 ROUND_S: Final = 0.5
 """How often it is looked for new rows, and cursors are stored."""
-BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 2**20
 BATCH_S: Final = 2.0
 """A batch that is not full waits until the one before was sent so long ago."""
@@ -215,7 +214,8 @@ class Courier:
         self._reconciled_seq, self._reconciled_at = stream.reconciled_seq, stream.reconciled_at
         self._unreconciled_rows = self._failures = 0
         self._denied_since = stream.denied_since
-        self._batch_rows = self._chunk_rows = BATCH_ROWS
+        self._rows_max = FOR_PEOPLE.get(stream.kind, BATCH_ROWS)
+        self._batch_rows, self._chunk_rows = self._rows_max, BATCH_ROWS
         self._sent_at: datetime | None = None
         self._is_over = False
         self._task = asyncio.create_task(self._run())
@@ -228,7 +228,9 @@ class Courier:
     def is_record_due(self, now: datetime) -> bool:
         """Whether the receiver is to get a record of what was delivered."""
         parked = len(self._parked_since)
-        return is_record_due(self._reconciled_at, now, self._unreconciled_rows, parked)
+        return self.stream.kind not in FOR_PEOPLE and is_record_due(
+            self._reconciled_at, now, self._unreconciled_rows, parked
+        )
 
     async def _run(self) -> None:
         while not self._is_over:
@@ -301,7 +303,7 @@ class Courier:
         self._parked_count += len(self._parked)
         self._parked_since = self._parked_since + self._parked
         self._parked, self._failures, self._denied_since = [], 0, None
-        self._batch_rows = min(BATCH_ROWS, self._batch_rows + _GROWTH_ROWS)
+        self._batch_rows = min(self._rows_max, self._batch_rows + _GROWTH_ROWS)
         parked = {"parked": self._parked_count, "parked_since": self._parked_since}
         self.changes |= {"cursor": upto, **parked}
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
+from smtplib import SMTP, SMTPAuthenticationError, SMTPException, SMTPNotSupportedError
 from ssl import SSLContext
 from typing import Final, Literal, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpcore2
 
@@ -28,6 +29,7 @@ ANSWER_BYTES_MAX: Final = 64 * 1024
 TEXT_CHARS_MAX: Final = 200
 """How much of an answer is shown."""
 SYSLOG: Final = "syslog+tls"
+MAIL: Final = "mailto"
 
 _TRANSLATED: Final = tuple(map(ip_network, ("64:ff9b::/96", "2002::/16", "2001::/32")))
 """IPv6 addresses that stand for IPv4 ones, which may be private."""
@@ -104,7 +106,10 @@ class Sender:
         tls: Callable[[], SSLContext],
         clock: Clock,
         resolve: Resolve = resolve_host,
+        smtp_url: str = "",
     ) -> None:
+        """Mail goes to the operator's server at `smtp_url`, wherever that is."""
+        self._smtp_url = smtp_url
         self._networks = [ip_network(each, strict=False) for each in networks]
         self._tls = tls
         self._clock = clock
@@ -160,6 +165,8 @@ class Sender:
 
     async def _sent(self, request: Outgoing) -> Delivered | Refused:
         parts = urlsplit(request.url)
+        if parts.scheme == MAIL:
+            return await in_thread(self._mail, parts.path, request.body)
         if parts.scheme == SYSLOG:
             return await self._write(parts.hostname or "", parts.port or 6514, request.body)
         headers = [("user-agent", "countersign"), *request.headers.items()]
@@ -203,6 +210,24 @@ class Sender:
             writer.close()
         await writer.wait_closed()
         return Delivered(f"{len(body)} bytes written")
+
+    def _mail(self, to: str, message: bytes) -> Delivered | Refused:
+        """Hand a message to the server, over TLS alone."""
+        server = urlsplit(self._smtp_url)
+        if not server.hostname:
+            return Refused("denied", "this server sends no mail: see COUNTERSIGN_SMTP_URL")
+        user, password = unquote(server.username or ""), unquote(server.password or "")
+        try:
+            with SMTP(server.hostname, server.port or 587, timeout=SEND_S) as smtp:
+                smtp.starttls(context=self._tls())
+                if user:
+                    smtp.login(user, password)
+                smtp.sendmail(parse_qs(server.query)["from"][0], [to], message)
+        except SMTPException as error:
+            is_denied = isinstance(error, SMTPAuthenticationError | SMTPNotSupportedError)
+            text = _shown(f"{type(error).__name__}: {error}", [*filter(None, (password,))])
+            return Refused("denied" if is_denied else "later", text)
+        return Delivered("250 accepted by the mail server")
 
     def _pool(self, scheme: str) -> httpcore2.AsyncConnectionPool:
         if scheme not in self._pools:

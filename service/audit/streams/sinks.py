@@ -10,15 +10,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
 from typing import Any, Final, Literal, cast
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from analytics.model.alert_envelopes import AlertFired
+from analytics.model.labels import EVENT_LABELS
 from analytics.model.schema import audit_id
-from service.audit.streams.sending import SYSLOG, Delivered, Outgoing, Refused, Sender
+from service.audit.streams.sending import MAIL, SYSLOG, Delivered, Outgoing, Refused, Sender
 from service.core.secrets import UnusableSecret, unseal
 from service.core.settings import Settings
+from service.core.text_rules import visible
 from service.store.tables import Stream
 
 WEBHOOK_PREFIX: Final = "whsec_"
@@ -31,7 +35,14 @@ _OTLP_INFO: Final = 9
 _REGION: Final = re.compile(r"s3[.-]([a-z]{2}-[a-z-]+-[0-9])\.")
 
 _encode: Final = msgspec.json.Encoder().encode
-SinkKind = Literal["webhook", "splunk_hec", "otlp", "syslog", "s3"]
+SinkKind = Literal["webhook", "splunk_hec", "otlp", "syslog", "s3", "chat", "pagerduty", "mail"]
+FOR_PEOPLE: Final = {"chat": 20, "pagerduty": 1, "mail": 100}
+"""Kinds that send people sentences, with the number of rows in one message."""
+ALERTS_ALONE: Final = "event=alert_fired"
+"""What people are sent if nothing else is asked for."""
+BATCH_ROWS: Final = 1_000
+_SENTENCE_MAX: Final = 500
+_IN_MARKUP: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -206,13 +217,71 @@ def _s3(batch: Batch) -> Outgoing:
     return Outgoing(url, request.data, dict(request.headers), batch.hidden, method="PUT")
 
 
+def sentence(line: Line) -> str:
+    """What a row says, with its id, in one line without invisible characters."""
+    row = msgspec.json.decode(line.text)
+    told = row.get("payload") or {}
+    if line.event == AlertFired.event:
+        of_key = f" of {told['key']}" if told["key"] else ""
+        text = f"{told['rule']}: {told['rows']} rows{of_key} since {told['since']}"
+    elif line.event in EVENT_LABELS:
+        release = "@".join(filter(None, (row["packageName"], row["version"])))
+        text = " ".join(filter(None, (EVENT_LABELS[line.event], release, "by", row["actor"])))
+    else:
+        text = "A test of this stream"
+    return visible(f"{text[:_SENTENCE_MAX]} ({row['id']})")
+
+
+def _chat(batch: Batch) -> Outgoing:
+    """A message for an incoming webhook of Slack, Teams or Mattermost: `text`, nothing else.
+
+    The path of its address is the secret.
+    """
+    text = "\n".join(map(sentence, batch.lines)).translate(_IN_MARKUP)
+    request = batch.outgoing(_encode({"text": text}), content_type="application/json")
+    return replace(request, url=f"{request.url.rstrip('/')}/{batch.secrets[0].lstrip('/')}")
+
+
+def _pagerduty(batch: Batch) -> Outgoing:
+    """An event of PagerDuty's Events API v2; a row that is sent again is the same incident."""
+    (line,) = batch.lines
+    event = {
+        "routing_key": batch.secrets[0],
+        "event_action": "trigger",
+        "dedup_key": f"{batch.stream.id}:{audit_id(line.seq)}",
+        "payload": {
+            "summary": sentence(line),
+            "source": batch.origin,
+            "severity": "warning",
+            "timestamp": line.at.isoformat(),
+            "custom_details": msgspec.Raw(line.text),
+        },
+    }
+    return batch.outgoing(_encode(event), content_type="application/json")
+
+
+def _mail(batch: Batch) -> Outgoing:
+    """A message in plain text to one address; one that is sent again has the same id."""
+    first, last = batch.lines[0].seq, batch.lines[-1].seq
+    message = EmailMessage()
+    message["To"] = batch.stream.url.removeprefix(MAIL + ":")
+    message["Subject"] = sentence(batch.lines[0])
+    message["Date"] = batch.now
+    message["Message-ID"] = f"<{batch.stream.id}.{first}.{last}@{batch.origin}>"
+    message.set_content("\n".join(map(sentence, batch.lines)))
+    return batch.outgoing(message.as_bytes())
+
+
 _ENCODERS: Final[dict[SinkKind, Callable[[Batch], Outgoing]]] = {
     "webhook": _webhook,
     "splunk_hec": _splunk_hec,
     "otlp": _otlp,
     "syslog": _syslog,
     "s3": _s3,
+    "chat": _chat,
+    "pagerduty": _pagerduty,
+    "mail": _mail,
 }
 SCHEMES: Final[dict[str, tuple[str, ...]]] = {
-    kind: (SYSLOG,) if kind == "syslog" else ("https", "http") for kind in _ENCODERS
+    kind: {"syslog": (SYSLOG,), "mail": (MAIL,)}.get(kind, ("https", "http")) for kind in _ENCODERS
 }

@@ -1,12 +1,14 @@
 """The endpoints of an organisation's streams: where its rows are sent."""
 
 import base64
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from msgspec import UNSET, Meta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -20,7 +22,14 @@ from service.access.roles import Capability
 from service.audit.services import AuditServices
 from service.audit.streams.rows import record_line
 from service.audit.streams.sending import Delivered
-from service.audit.streams.sinks import SCHEMES, WEBHOOK_PREFIX, SinkKind, send_lines
+from service.audit.streams.sinks import (
+    ALERTS_ALONE,
+    FOR_PEOPLE,
+    SCHEMES,
+    WEBHOOK_PREFIX,
+    SinkKind,
+    send_lines,
+)
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
 from service.core.secrets import seal
@@ -45,14 +54,19 @@ STREAM_NOT_FOUND: Final = NotFound.of("Stream not found for this org")
 STREAM_EXISTS: Final = Conflict.of("a stream of this name exists", field="name")
 TOO_MANY_STREAMS: Final = Conflict.of(f"limit of {STREAMS_MAX} streams reached: delete one first")
 NO_STREAM_URL: Final = Invalid.of(
-    "url must be https://HOST/PATH, of syslog syslog+tls://HOST:PORT, and no more", field="url"
+    "url must be https://HOST/PATH, of syslog syslog+tls://HOST:PORT, of mail mailto:ADDRESS, and"
+    " no more",
+    field="url",
 )
 NO_SECRET: Final = Invalid.of(
-    "secret must be the token of Splunk, the KEY_ID:SECRET_KEY of S3, or any printable ASCII",
+    "secret must be the token of Splunk, KEY_ID:SECRET_KEY of S3, the path of a chat's webhook, the"
+    " routing key of PagerDuty, or any printable ASCII",
     field="secret",
 )
 NO_ROW: Final = Invalid.of("after must be start, now or the id of a row", field="after")
 _WRITE: Final = Capability.STREAM_WRITE
+_ADDRESS: Final = re.compile(r"[^\s@]+@[a-zA-Z0-9.-]+")
+_WITH_SECRET: Final = {"splunk_hec", "s3", "chat", "pagerduty"}
 
 resource = Resource("streams", "/streams", Tag.STREAMS, AuditServices)
 
@@ -145,11 +159,14 @@ def parse_new_stream(given: dict[str, Any]) -> NewStream:
     """The stream in a request's body. Raises Invalid."""
     new = NewStream.parse(given)
     check_name(new.name)
+    if new.kind in FOR_PEOPLE and not new.query:
+        new = msgspec.structs.replace(new, query=ALERTS_ALONE)
     try:
         parts = urlsplit(new.url)
         rest = parts.query + parts.fragment + "@" * parts.netloc.count("@")
         is_text = new.url.isascii() and new.url.isprintable() and " " not in new.url
-        is_url = bool(is_text and parts.hostname and parts.port != 0 and not rest)
+        host = parts.path if new.kind == "mail" and _ADDRESS.fullmatch(parts.path) else ""
+        is_url = bool(is_text and (host or parts.hostname) and parts.port != 0 and not rest)
     except ValueError:
         is_url = False
     if not is_url or parts.scheme not in SCHEMES[new.kind]:
@@ -306,7 +323,7 @@ def _new_secret(kind: str, given: str) -> str:
     """The secret to store. Raises NO_SECRET."""
     if kind == "webhook":
         return WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-    is_missing = (kind == "splunk_hec" and not given) or (kind == "s3" and ":" not in given)
+    is_missing = (kind in _WITH_SECRET and not given) or (kind == "s3" and ":" not in given)
     if is_missing or not (given.isascii() and given.isprintable()):
         raise NO_SECRET
     return given

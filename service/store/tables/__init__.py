@@ -3,6 +3,7 @@
 Importers name the package alone, which holds every table: migrations and `init` need them all.
 """
 
+from service.store.tables.alerts import *
 from service.store.tables.audit import *
 from service.store.tables.base import *
 from service.store.tables.bindings import *

@@ -65,7 +65,7 @@ def test_the_catalogue_is_the_specifications_and_ours():
         "install_allowed install_would_block install_cut artifact_changed artifact_accepted"
         " audit_exported audit_export_finished audit_pruned audit_imported clock_accepted"
         " audit_segment_restored audit_segment_lost audit_sql_run audit_read"
-        " audit_reviewed stream_changed stream_gap"
+        " audit_reviewed stream_changed stream_gap alert_rule_changed alert_fired alert_handled"
         " evidence_differs evidence_key_rotated evidence_resumed evidence_witness_added"
         " evidence_witness_removed"
         " org_created org_tier_changed legal_hold_changed role_override_changed member_added"

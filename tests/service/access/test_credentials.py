@@ -19,11 +19,15 @@ from service.access.refusals import (
     OPERATOR_ONLY,
 )
 from service.access.sessions import revoke_sessions
+from service.audit.alerts.firings import Firing
+from service.audit.alerts.rules import AlertRule
+from service.audit.alerts.watcher import alert_of
 from service.core.errors import OrgNotFound, Unauthenticated
+from service.core.ids import new_id
 from service.orgs.api_keys import issue_api_key
 from service.orgs.members import add_member, issue_cookie, remove_member
 from service.packages.refusals import CI_TOKEN_REFUSED
-from service.store.tables import Member
+from service.store.tables import AlertRuleEntry, Member
 from tests.budgets import budget
 from tests.conftest import (
     BY_OPERATOR,
@@ -37,7 +41,17 @@ from tests.conftest import (
 from tests.service.packages.attestations.rows import admit
 
 EVERYTHING: Final = frozenset(
-    {"oidc:r", "oidc:w", "audit:r", "audit:export", "policy:r", "policy:w", "org:admin"}
+    {
+        "oidc:r",
+        "oidc:w",
+        "audit:r",
+        "audit:export",
+        "policy:r",
+        "policy:w",
+        "stream:r",
+        "stream:w",
+        "org:admin",
+    }
 )
 SENDING: Final = "sending audit rows"
 """No capability: machines send rows; their owner does not matter."""
@@ -65,14 +79,11 @@ class Request:
     """The body names a repository, which has a binding made for this request."""
     body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
-    makes_search: bool = False
-    makes_stream: bool = False
+    makes: str = ""
+    """What the body is of, see NEW."""
     is_change: bool = False
     """Not for API keys, which only read."""
     has_if_match: bool = False
-    makes_exception: bool = False
-    makes_member: bool = False
-    makes_name: bool = False
     names_member: bool = False
     """The body names a member, who is invited for this request."""
     is_of_members: bool = False
@@ -103,7 +114,7 @@ REQUESTS: Final = {
     "explain.explain": Request("oidc:r", body={"claims": {}}),
     "rejected.rejected": Request("oidc:r"),
     "policy_exceptions.exceptions": Request("policy:r"),
-    "policy_exceptions.ask": Request(BELONGING, good=201, makes_exception=True, is_change=True),
+    "policy_exceptions.ask": Request(BELONGING, good=201, makes="exception", is_change=True),
     "policy_exceptions.decide": Request("policy:w", body={"decision": "decline"}),
     "policy.show": Request("policy:r"),
     "policy.replace": Request("policy:w", body={}, has_if_match=True),
@@ -136,7 +147,7 @@ REQUESTS: Final = {
     "organisation.show": Request("org:admin"),
     "domains.list_": Request("org:admin"),
     "members.list_": Request("org:admin"),
-    "members.invite": Request("org:admin", good=201, makes_member=True),
+    "members.invite": Request("org:admin", good=201, makes="member"),
     "members.give_role": Request("org:admin", body={"role": "member"}),
     "members.remove": Request("org:admin"),
     "members.sign_out": Request("org:admin"),
@@ -144,11 +155,11 @@ REQUESTS: Final = {
     "members.list_member_sessions": Request("org:admin"),
     "members.issue_link": Request("org:admin", good=201),
     "teams.list_": Request("org:admin"),
-    "teams.create": Request("org:admin", good=201, makes_name=True),
+    "teams.create": Request("org:admin", good=201, makes="name"),
     "teams.appoint": Request("org:admin", names_member=True),
     "teams.dismiss": Request("org:admin"),
     "projects.list_": Request("org:admin"),
-    "projects.create": Request("org:admin", good=201, makes_name=True),
+    "projects.create": Request("org:admin", good=201, makes="name"),
     "roles.list_": Request("org:admin"),
     "roles.grant": Request("org:admin", body={"capabilities": []}),
     "api_keys.list_": Request("org:admin"),
@@ -162,18 +173,31 @@ REQUESTS: Final = {
     "machine_tokens.revoke": Request("org:admin", is_of_members=True),
     "searches.list_": Request("audit:r"),
     "streams.list_": Request("stream:r"),
-    "streams.create": Request("stream:w", good=201, makes_stream=True),
+    "streams.create": Request("stream:w", good=201, makes="stream"),
     "streams.change": Request("stream:w", body={"state": "paused"}),
     "streams.delete": Request("stream:w"),
     "streams.test": Request("stream:w"),
-    "searches.create": Request("audit:r", good=201, makes_search=True, is_change=True),
+    "searches.create": Request("audit:r", good=201, makes="search", is_change=True),
     "searches.delete": Request("audit:r", is_change=True),
+    "alerts.rules": Request("audit:r"),
+    "alerts.create": Request("stream:w", good=201, makes="rule"),
+    "alerts.change": Request("stream:w", makes="rule"),
+    "alerts.delete": Request("stream:w"),
+    "alerts.backtest": Request(
+        "audit:r", body={"rule": {"name": "x", "query": "decision=BLOCKED"}, "days": 1}
+    ),
+    "alerts.alerts": Request("audit:r"),
+    "alerts.handle": Request("audit:r", body={"state": "closed"}, is_change=True),
+    "dashboard_alerts.alerts_page": Request("audit:r"),
+    "dashboard_alerts.create_rule": Request("stream:w", is_form=True, makes="rule"),
+    "dashboard_alerts.delete_rule": Request("stream:w", is_form=True),
+    "dashboard_alerts.handle_alert": Request("audit:r", is_form=True, form={"state": "closed"}),
     "dashboard_investigate.row_page": Request("audit:r"),
     "dashboard_investigate.row_details": Request("audit:r"),
     "dashboard_investigate.proof_page": Request("audit:r"),
     "dashboard_investigate.package_page": Request("audit:r", query={"name": "left-pad"}),
     "dashboard_investigate.run_page": Request("audit:r", query={"run_id": "1"}),
-    "dashboard_investigate.save": Request("audit:r", is_form=True, makes_search=True),
+    "dashboard_investigate.save": Request("audit:r", is_form=True, makes="search"),
     "dashboard_investigate.delete": Request("audit:r", is_form=True),
     "ingest.events": Request(
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
@@ -567,10 +591,9 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
                 f"/api/v1/admin/orgs/{slug}{collection}", headers=world.admin, json=new()
             )
             ids[name] = (await answer.get_json())["id"]
-    if "<machine_token_id>" in path:
-        ids["<machine_token_id>"] = await new_machine_token(world, slug)
-    if "<member_id>" in path:
-        ids["<member_id>"] = await invited(world, slug)
+    for name, make in MADE.items():
+        if name in path:
+            ids[name] = await make(world, slug)
     if "<export_id>" in path:
         answer = await world.client.get(
             f"/api/v1/admin/orgs/{slug}/audit/export?format=csv", headers=world.admin
@@ -610,6 +633,25 @@ def new_stream() -> dict[str, str]:
     return {"name": name, "kind": "webhook", "url": "https://127.0.0.1:1/rows"}
 
 
+def new_rule() -> dict[str, str]:
+    """An alert rule, under a name of its own."""
+    return {"name": f"rule {next(numbers)}", "query": "decision=BLOCKED"}
+
+
+async def new_alert(world: World, slug: str) -> str:
+    """The id of an alert of the organisation, if it exists."""
+    org = {"acme": world.acme, "other": world.other}.get(slug)
+    if org is None:
+        return "alert_0"
+    at = world.clock()
+    rule = AlertRule(name=f"rule {next(numbers)}", query="decision=BLOCKED")
+    entry = AlertRuleEntry(id=new_id("rule"), tenant_id=org.id)
+    alert = alert_of(rule, Firing("", at, at, at, 1), entry)
+    async with world.services.store.write() as work:
+        work.session.add(alert)
+    return alert.id
+
+
 def new_exception() -> dict[str, str]:
     """A request for an exception of a release that no other asks for."""
     return {"ecosystem": "npm", "package": f"left-pad@1.0.{next(numbers)}", "reason": "needed"}
@@ -625,12 +667,21 @@ def new_name() -> dict[str, str]:
     return {"name": f"name {next(numbers)}"}
 
 
+NEW: Final = {
+    "search": new_search,
+    "stream": new_stream,
+    "rule": new_rule,
+    "exception": new_exception,
+    "member": new_member,
+    "name": new_name,
+}
 CREATED: Final = {
     "<search_id>": ("/audit/searches", new_search),
     "<stream_id>": ("/streams", new_stream),
     "<exception_id>": ("/policy/exceptions", new_exception),
     "<key_id>": ("/api-keys", lambda: {"name": "for one request", "scopes": ["audit:r"]}),
     "<team_id>": ("/teams", new_name),
+    "<alert_rule_id>": ("/alerts/rules", new_rule),
 }
 """What a POST creates, and its body, by the variable of paths that names it."""
 
@@ -643,6 +694,14 @@ async def invited(world: World, slug: str) -> str:
         f"/api/v1/admin/orgs/{slug}/members", headers=world.admin, json=new_member()
     )
     return str((await answer.get_json())["id"])
+
+
+MADE: Final = {
+    "<alert_id>": new_alert,
+    "<machine_token_id>": new_machine_token,
+    "<member_id>": invited,
+}
+"""What is made in another way, by the variable of paths that names it."""
 
 
 async def bound_repository(world: World, slug: str) -> dict[str, str]:
@@ -658,16 +717,8 @@ async def body_of(world: World, wanted: Request, slug: str) -> dict[str, Any]:
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
-    if wanted.makes_search:
-        body = {"form" if wanted.is_form else "json": new_search()}
-    if wanted.makes_stream:
-        body = {"json": new_stream()}
-    if wanted.makes_exception:
-        body = {"json": new_exception()}
-    if wanted.makes_member:
-        body = {"json": new_member()}
-    if wanted.makes_name:
-        body = {"json": new_name()}
+    if wanted.makes:
+        body = {"form" if wanted.is_form else "json": NEW[wanted.makes]()}
     if wanted.names_member:
         body = {"json": {**(wanted.body or {}), "member": await invited(world, slug)}}
     if wanted.has_repository:

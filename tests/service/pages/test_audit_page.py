@@ -902,8 +902,8 @@ async def test_the_navigation_shows_what_may_be_opened(world):
     sections = page.one("nav", **{"aria-label": "Pages of acme"}).text.split()
     pages = page.one("nav", **{"aria-label": "Pages of this section"}).text.split()
 
-    assert sections == ["Overview", "Audit", "log"]
-    assert pages == ["SQL", "Exports", "Reports"]
+    assert sections == ["Overview", "Audit", "log", "Policy"]
+    assert pages == ["Alerts", "SQL", "Exports", "Reports"]
     assert page.one("a", **{"aria-current": "page"}).attributes["href"] == AUDIT
 
 

@@ -52,6 +52,11 @@ async def fill(world: World) -> None:
     await send_form(world, page, f"{AUDIT}/searches", name="Today")
     page = await open_page(world, f"{AUDIT}/sql", **world.session("owner"))
     await send_form(world, page, f"{AUDIT}/sql/save", name="One")
+    trial = f"{ORG}/alerts?name=Changes&query=event%3Doidc_binding_created"
+    page = await open_page(world, trial, **world.session("owner"))
+    await send_form(world, page, f"{ORG}/alerts")
+    await world.create()
+    await world.services.alerts.watch_due()
 
 
 async def issue_machine_tokens(world: World) -> None:

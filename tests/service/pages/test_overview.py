@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import pytest
 
+from analytics.model.alert_envelopes import AlertFired, AlertHandled
 from analytics.model.envelopes import (
     ADMIN_EVENTS,
     EVENTS,
@@ -224,6 +225,9 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         AuditSqlRun.event,
         AuditRead.event,
         AuditReviewed.event,
+        AlertFired.event,
+        InstallsMatched.event,
+        AlertHandled.event,
     }
 
 

@@ -13,6 +13,7 @@ from analytics.model.envelopes import (
     InstallCut,
     InstallWouldBlock,
     OssFirstParty,
+    TrustDowngraded,
 )
 from analytics.model.log_envelopes import AuditRead
 from analytics.model.org_envelopes import OrgCreated, ProjectCreated
@@ -58,6 +59,7 @@ def test_the_views_name_the_events_that_they_promise():
         InstallWouldBlock.event,
         InstallCut.event,
         ArtifactChanged.event,
+        TrustDowngraded.event,
     }
     neither = installs | {OrgCreated.event, ProjectCreated.event}
     assert set(EVENTS) - viewed == neither

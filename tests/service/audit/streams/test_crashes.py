@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.audit.streams.delivery import BATCH_ROWS
+from service.audit.streams.sinks import BATCH_ROWS
 from tests.budgets import budget, sample
 from tests.crashes import kill_process
 from tests.service.audit.streams.receivers import deliver_all, receiving

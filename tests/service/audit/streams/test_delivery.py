@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from analytics.model.schema import audit_id
-from service.audit.streams.delivery import BATCH_ROWS, PARKED_MAX
+from service.audit.streams.delivery import PARKED_MAX
+from service.audit.streams.sinks import BATCH_ROWS
 from tests.analytics.samples import sample_row
 from tests.service.audit.streams.receivers import (
     ACCEPTED,
