@@ -49,18 +49,15 @@ Package = tuple[Ecosystem, str]
 Book = Mapping[Package, Sequence[PackagePolicy]]
 """What is decided on packages by each advisory or rule alone."""
 
-Books = tuple[Book, Book]
-"""Advisories or rules as they are, and as they were before."""
-
 InstalledFile = dict[str, Any]
 """A file, its installs and their CI runs (hashes), first and last one, and the `rules` on it."""
 
 
 class Suspects(NamedTuple):
-    """Advisories or rules: the packages that they are on, or what tells it; and what loads some."""
+    """Advisories or rules: on which packages, and what loads some, as they are and as they were."""
 
     packages: Collection[Package] | Callable[[Package], bool]
-    load: Callable[[Sequence[Package]], Awaitable[Books]]
+    load: Callable[[Sequence[Package]], Awaitable[tuple[Book, Book]]]
 
 
 def advisory_book(stored: Mapping[Package, Sequence[tuple[str, bytes]]]) -> Book:
@@ -149,7 +146,7 @@ def _installed(
     return [file for file in files if (file["ecosystem"], file["package_name"]) in packages]
 
 
-def _judged(files: list[InstalledFile], books: Books) -> list[InstalledFile]:
+def _judged(files: list[InstalledFile], books: tuple[Book, Book]) -> list[InstalledFile]:
     for file in files:
         package, sha256 = _package(file), file["file_sha256"]
         digests = frozenset[str]() if sha256 is None else frozenset([f"sha256:{sha256}"])

@@ -21,7 +21,7 @@ from service.packages.policy.model import InstallPolicy
 from service.packages.policy.repository import find_in_force, list_advisories_named
 from service.packages.proxy.services import ProxyServices
 from service.packages.retro.affected import (
-    Books,
+    Book,
     InstalledFile,
     Package,
     Suspects,
@@ -38,7 +38,6 @@ from service.web.endpoint import Call, Resource
 from service.web.models import Answer
 
 ROWS_MAX: Final = 100
-PACKAGES_MAX: Final = 10_000
 
 resource = Resource("affected", "/affected", Tag.POLICY, AuditServices)
 
@@ -81,12 +80,12 @@ async def show(call: Call[AuditServices], rule_id: str) -> AffectedInstalls:
     store, org = call.services.store, call.org
     in_force = await store.read_at_once(lambda transaction: find_in_force(transaction, org.id))
     async with call.read() as session:
-        stored = await list_advisories_named(session, [rule_id], PACKAGES_MAX)
+        stored = await list_advisories_named(session, [rule_id], 10_000)
     deny = await load_deny_rules(store, org.id, in_force.revision)
     rules = tuple(rule for rule in deny if rule.rule_id == rule_id)
     policy = CompiledPolicy(InstallPolicy(deny=rules))
 
-    async def load(packages: Sequence[Package]) -> Books:
+    async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
         own = {p: [(own_id(id_), spec) for id_, spec in stored.get(p, ())] for p in packages}
         advised, ruled = await in_thread(lambda: (advisory_book(own), rule_book(rules, packages)))
         return {package: [*advised[package], *ruled[package]] for package in packages}, {}

@@ -28,7 +28,7 @@ from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InForce, InstallPolicy, ReleaseRule
 from service.packages.policy.repository import find_in_force, load_advisories, load_document
 from service.packages.retro.affected import (
-    Books,
+    Book,
     Package,
     Suspects,
     advisory_book,
@@ -39,7 +39,7 @@ from service.packages.retro.affected import (
 from service.store.lease import HeldLease, LeaseKeeper
 from service.store.organisations import get_org_by_id
 from service.store.store import Store
-from service.store.tables import AdvisoryEntry, Organisation
+from service.store.tables import AdvisoryEntry, Organisation, PolicyRevision
 from service.store.transaction import Transaction
 
 _OLD: Final = aliased(AdvisoryEntry)
@@ -58,6 +58,9 @@ _ORGS: Final = select(
     Organisation.id,
     func.coalesce(Organisation.matched_revision, 0),
     func.coalesce(Organisation.matched_generation, 0),
+    select(func.coalesce(func.max(PolicyRevision.revision), 0))
+    .where(PolicyRevision.tenant_id == Organisation.id)
+    .scalar_subquery(),
 )
 
 
@@ -132,7 +135,7 @@ class RetroMatcher:
         new = [rule for rule in rules if rule not in old]
         policy = CompiledPolicy(InstallPolicy(deny=tuple(new)))
 
-        async def load(packages: Sequence[Package]) -> Books:
+        async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
             return await in_thread(lambda: (rule_book(new, packages), rule_book(old, packages)))
 
         return Suspects(lambda package: bool(policy.on(*package).deny), load) if new else None
@@ -146,7 +149,7 @@ class RetroMatcher:
             listed = partial(_list_changed, before=before, now=now)
             self._changed[key] = await self._store.read_at_once(listed)
 
-        async def load(packages: Sequence[Package]) -> Books:
+        async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
             def stored(transaction: Transaction) -> list[dict[Package, list[tuple[str, bytes]]]]:
                 return [
                     {each: load_advisories(transaction, number, *each) for each in packages}
@@ -173,8 +176,9 @@ def _list_changed(transaction: Transaction, **generations: int) -> frozenset[Pac
 
 
 def _list_due(transaction: Transaction) -> list[_Due]:
+    generation = find_in_force(transaction, "").generation  # of all organisations
     orgs = [
-        _Due(tenant_id, InForce(*before), find_in_force(transaction, tenant_id))
-        for tenant_id, *before in transaction.rows(_ORGS, {})
+        _Due(tenant_id, InForce(*before), InForce(revision, generation))
+        for tenant_id, *before, revision in transaction.rows(_ORGS, {})
     ]
     return [due for due in orgs if due.before != due.now]
