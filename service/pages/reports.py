@@ -161,6 +161,8 @@ VIEWS: Final = (
         {
             "event": (
                 log.AuditExported.event,
+                log.StreamChanged.event,
+                log.StreamGap.event,
                 log.AuditExportFinished.event,
                 log.AuditSqlRun.event,
                 log.AuditImported.event,

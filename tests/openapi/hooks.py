@@ -21,6 +21,10 @@ STATE_DEPENDENT = (
     "team_id not found for this org",
     "team_id is required for origin=team_admin",
     "name must be 1 to 100 printable characters",
+    # Of a stream, by its kind, and the ids of rows that there are.
+    "url must be https://HOST/PATH",
+    "secret must be ",
+    "after must be start, now or the id of a row",
     "email must look like ",
     "expires must be ",
     "overlap must be ",

@@ -50,6 +50,7 @@ FOUND = {
     "blocklist check": REFUSED,
     "evidence verify": REFUSED,
     "explain": REFUSED,
+    "stream test": REFUSED,
 }
 """Commands that end with another code than 0 with their arguments."""
 
@@ -127,6 +128,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
     session = home.ask("session", "issue", *ACME, "--member", "ada@acme.example", "--cookie")
     trust = ("--issuer", ISSUER, "--sub", "repo:acme/infra", "--repository-id", "355081734")
     binding = home.ask("bindings", "add", *ACME, *trust)
+    receiver = ("--kind", "webhook", "--url", "https://127.0.0.1:1/rows")
+    stream = home.ask("stream", "create", *ACME, "--name", "SIEM", *receiver)
     write_files(home.folder / "files")
     files = paths_in(home.folder / "files")
     home.order("blocklist", "import", files["feed"])
@@ -142,6 +145,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
         "project_id": project["id"],
         "team_id": team["id"],
         "key_id": key["id"],
+        "stream_id": stream["id"],
         "machine_token_id": machine["id"],
         "secret": key["secret"],
         "cookie": session["cookie"],

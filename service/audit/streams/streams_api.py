@@ -175,7 +175,8 @@ def parse_new_stream(given: dict[str, Any]) -> NewStream:
         parameters = parse_qs(new.query, keep_blank_values=True, strict_parsing=bool(new.query))
         parse_query(parameters, has_order=False)
     except ValueError as error:  # InvalidQuery is one
-        raise Invalid(f"query must be filters such as package=a: {error}", field="query") from error
+        text = f"query must be filters such as package=left-pad: {error}"
+        raise Invalid(text, field="query") from error
     return new
 
 
