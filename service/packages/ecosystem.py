@@ -50,7 +50,7 @@ class Release:
     `name` is canonical, `version` as the registry spells it. `published_at` is None if the registry
     does not say. `digests` are `sha256:<hex>`, `sha512:<hex>` or `sha1:<hex>`, in lower case.
     `is_withdrawn` is set for what the registry lists, and clients choose only if it is pinned.
-    `provenance` is None if it is not known.
+    `provenance` is None if it is not known. `attestation` is the URL of its attestations.
     """
 
     ecosystem: Ecosystem
@@ -60,6 +60,7 @@ class Release:
     digests: frozenset[str] = frozenset()
     is_withdrawn: bool = False
     provenance: Provenance | None = None
+    attestation: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,9 @@ class EcosystemFacts(Generic[_Value]):
 
     codec: Callable[[Origins], Codec[_Value]]
     """How its registry's documents are requested, parsed and stored."""
+
+    publisher: Callable[[Any], str]
+    """Who published a file, in the JSON of its attestations. Raises LookupError, TypeError."""
 
     releases: Callable[[_Value], Iterable[Release]]
     """What a document lists, file by file."""

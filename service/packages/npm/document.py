@@ -17,7 +17,7 @@ from service.packages.proxy.file_keys import KnownFile
 
 VERSIONS_MAX: Final = 100_000
 
-_ENCODING: Final = b"npm-package/2\n"
+_ENCODING: Final = b"npm-package/3\n"
 """To be increased when the classes below change: cached bytes of older forms are dropped."""
 
 
@@ -43,6 +43,7 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     install: bytes
     extra: bytes
     provenance: Provenance | None
+    attestation: str | None
 
     def release(self, package: str) -> Release:
         """What policy decides on. Deprecated versions are installed like others."""
@@ -53,6 +54,7 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.published_at,
             self.digests,
             provenance=self.provenance,
+            attestation=self.attestation,
         )
 
 
@@ -110,6 +112,7 @@ def _as_served_before(version: PackageVersion, known: KnownFile) -> PackageVersi
         digests=frozenset(f"{name}:{value}" for name, value in digests.items()),
         published_at=known.published_at,
         provenance=None,
+        attestation=None,
         # Signatures, attestations and sizes are of upstream's own file.
         dist=msgspec.json.encode(members)[1:-1],
     )

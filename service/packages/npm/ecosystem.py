@@ -1,9 +1,12 @@
 """npm: its names, versions, documents and clients."""
 
 import re
+from base64 import b64decode
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
+
+import msgspec
 
 from analytics.model.ecosystems import Ecosystem
 from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation
@@ -19,13 +22,14 @@ from service.packages.npm.document import (
 from service.packages.npm.packument import parse_package
 from service.packages.npm.versions import npm_spellings, parse_npm_range, parse_npm_version
 from service.packages.proxy.answers import RegistryDocument
-from service.packages.proxy.documents import Codec, DocumentInvalid
+from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
 from service.packages.proxy.origins import Origins
 
 # Old packages have capitals and the characters that a URL's path need not escape.
 _NAME: Final = re.compile(
     r"(?:@[A-Za-z0-9_~!'()*-][\w.~!'()*-]*/[\w~!'()*-]|[A-Za-z0-9~!'()*-])[\w.~!'()*-]*", re.ASCII
 )
+_SLSA: Final = "https://slsa.dev/provenance/v1"
 _RESERVED: Final = frozenset({"node_modules", "favicon.ico"})
 
 
@@ -70,6 +74,17 @@ def _codec(origins: Origins) -> Codec[NpmPackage]:
     )
 
 
+def _publisher(attested: Any) -> str:  # noqa: ANN401 - any JSON
+    """The source repository in the SLSA provenance."""
+    (bundle,) = [
+        each["bundle"] for each in attested["attestations"] if each["predicateType"] == _SLSA
+    ]
+    payload = b64decode(bundle["dsseEnvelope"]["payload"])
+    statement: Any = decode_untrusted(msgspec.json.decode, payload)
+    said = statement["predicate"]["buildDefinition"]["externalParameters"]["workflow"]
+    return str(said["repository"])
+
+
 NPM: Final = EcosystemFacts(
     ecosystem=Ecosystem.NPM,
     label="npm",
@@ -92,6 +107,7 @@ NPM: Final = EcosystemFacts(
         file=_file,
     ),
     codec=_codec,
+    publisher=_publisher,
     releases=releases_of,
     address=registry_url,
     clients=(NPM_CLIENT, PNPM, YARN_1, YARN, BUN),

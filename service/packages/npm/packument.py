@@ -21,7 +21,7 @@ from service.packages.proxy.documents import (
     parse_instant,
     refuse_oversized,
 )
-from service.packages.proxy.origins import Origins
+from service.packages.proxy.origins import Origins, bounded_url
 
 Members = dict[str, msgspec.Raw]
 
@@ -214,7 +214,9 @@ def _parse_version(
     if "hasInstallScript" not in members and _runs_scripts(_value(members.get("scripts"))):
         members["hasInstallScript"] = msgspec.Raw(b"true")
     install = {key: members.pop(key) for key in _ABBREVIATED if key in members}
-    provenance = _provenance(_value(members.get("_npmUser")), _value(dist.get("attestations")))
+    attestations = _value(dist.get("attestations"))
+    provenance = _provenance(_value(members.get("_npmUser")), attestations)
+    attested_at = attestations.get("url") if isinstance(attestations, dict) else None
     return PackageVersion(
         version=version,
         origin=origin,
@@ -226,6 +228,7 @@ def _parse_version(
         install=_members(install),
         extra=_members(members),
         provenance=provenance,
+        attestation=bounded_url(attested_at if isinstance(attested_at, str) else None),
     )
 
 

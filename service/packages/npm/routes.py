@@ -161,6 +161,7 @@ async def _file(
         None,
         _sha256(listed),
         partial(registry.admit, listed.origin, listed.path, org.id),
+        partial(registry.publisher, org=org.id),
     )
     return located.marked(await Installer(services, org, principal, policy).serve(offered))
 

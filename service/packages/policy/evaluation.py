@@ -223,6 +223,23 @@ class PackagePolicy:
         decision = self._blocked(envelope, None, reason)
         return replace(decision, is_enforced=decision.is_enforced and self.trust.refuses)
 
+    def other_publisher(
+        self, release: Release, earlier: Release, before: str, publisher: str
+    ) -> PolicyDecision:
+        """The decision on a release that another publisher attests than an earlier one."""
+        envelope = TrustDowngraded(
+            level_before=_words(earlier.provenance),
+            level_now=_words(release.provenance),
+            version_before=earlier.version,
+            publisher_before=before,
+            publisher_now=publisher,
+            verified=False,
+        )
+        reason = f"{DOWNGRADED}published by {publisher}, and {earlier.version} by {before}"
+        decision = self._blocked(envelope, None, reason)
+        refuses = self.trust is not None and self.trust.refuses
+        return replace(decision, is_enforced=decision.is_enforced and refuses)
+
     def _advisory_on(self, release: Release, version: ComparableVersion | None) -> str | None:
         return self.advisories.first(release.version, version, release.digests)
 

@@ -7,12 +7,16 @@ versions, and a stable release is not compared with prereleases.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from operator import attrgetter
-from typing import NamedTuple, Self
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple, Self
 
 from service.packages.ecosystem import ComparableVersion, Provenance, Release
 from service.packages.policy.rules import Rules
 from service.packages.versions import find_version, is_prerelease
+
+SETTLED: Final = timedelta(days=30)
+"""For how long a publisher must have been in use before others are compared with it: else the
+second release after a takeover would be as good as the releases before it."""
 
 
 class Evidence(NamedTuple):
@@ -52,11 +56,7 @@ class PackageTrust:
         None for a release that the rule is not about.
         """
         level, at = release.provenance, release.published_at
-        exempt = self.exempt
-        rule = exempt.first_without_range() if version is None else exempt.first(version)
-        if level is None or rule is not None:
-            return None
-        if self.ignore_after is not None and at is not None and now - at >= self.ignore_after:
+        if level is None or self._is_exempt(release, version, now):
             return None
         with_prereleases = version is not None and is_prerelease(version)
         earlier = (
@@ -68,6 +68,30 @@ class PackageTrust:
             and (with_prereleases or not each.is_prerelease)
         )
         return max(earlier, default=None)
+
+    def earlier_attested(self, release: Release, now: datetime) -> Release | None:
+        """The file whose publisher that of `release` must be: the last one SETTLED before.
+
+        If there is none, the first one before. None for a release that the rule is not about.
+        """
+        version = find_version(release.ecosystem, release.version)
+        if release.attestation is None or self._is_exempt(release, version, now):
+            return None
+        at = release.published_at or now
+        attested = [(e.published_at, e) for e in self.listed.values() if e.attestation]
+        earlier = [(since, each) for since, each in attested if since and since < at]
+        earlier.sort(key=itemgetter(0))
+        settled = [(since, each) for since, each in earlier if at - since >= SETTLED]
+        return next((each for _, each in settled[-1:] or earlier[:1]), None)
+
+    def _is_exempt(
+        self, release: Release, version: ComparableVersion | None, now: datetime
+    ) -> bool:
+        at, after, exempt = release.published_at, self.ignore_after, self.exempt
+        if after is not None and at is not None and now - at >= after:
+            return True
+        rule = exempt.first_without_range() if version is None else exempt.first(version)
+        return rule is not None
 
 
 def _listed(releases: Iterable[Release]) -> dict[str, Release]:

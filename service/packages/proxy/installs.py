@@ -1,6 +1,7 @@
 """Decides on a request for a file, records it, and serves the file or the reason for a refusal."""
 
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,7 +37,8 @@ class OfferedFile:
     """A file that a registry's document offers.
 
     `registry` is the identity of its registry. `size` and `sha256` are None if the document does
-    not state them. `is_offered` is False for the file that was served before under the name of the
+    not state them. `publisher` tells who published a file, by the URL of its attestations.
+    `is_offered` is False for the file that was served before under the name of the
     one that is offered now.
     """
 
@@ -47,6 +49,7 @@ class OfferedFile:
     size: int | None
     sha256: str | None
     admit: Admit
+    publisher: Callable[[str | None], Awaitable[str | None]]
     is_offered: bool = True
 
     def known_as(self, known: KnownFile) -> "OfferedFile":
@@ -95,7 +98,7 @@ class Installer:
         return await self._serve(before)
 
     async def _serve(self, file: OfferedFile) -> Response:
-        decision = self.policy.decide(file.release, self.services.clock())
+        decision = await self._decide(file)
         if decision.is_refused:
             return await self._refuse(file, decision)
 
@@ -112,6 +115,18 @@ class Installer:
             file.admit,
             None if _gets_no_byte(file) else record,
         )
+
+    async def _decide(self, file: OfferedFile) -> PolicyDecision:
+        release, now = file.release, self.services.clock()
+        decision, trust = self.policy.decide(release, now), self.policy.trust
+        is_blocked = decision.is_blocked
+        earlier = trust.earlier_attested(release, now) if trust and not is_blocked else None
+        if earlier is None:
+            return decision
+        before, publisher = [await file.publisher(each.attestation) for each in (earlier, release)]
+        if before and publisher is not None and before != publisher:
+            return self.policy.other_publisher(release, earlier, before, publisher or "unknown")
+        return decision
 
     async def _refuse(self, file: OfferedFile, decision: PolicyDecision) -> Response:
         # Recorded as well: the address that explains it names its row.

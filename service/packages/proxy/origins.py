@@ -109,3 +109,12 @@ def _are_plain(escapes: list[str]) -> bool:
     """True if the escaped octets are printable ASCII, and none of them a separator."""
     characters = [chr(int(escape, 16)) for escape in escapes]
     return all(" " <= c <= "~" and c not in _ESCAPED_REFUSED for c in characters)
+
+
+def bounded_url(url: str | None) -> str | None:
+    """`url` if it is an absolute HTTP URL of at most URL_CHARS_MAX characters, else None.
+
+    It is passed on to clients, and fetched only from origins that are configured.
+    """
+    is_url = url is not None and url.startswith(("https://", "http://"))
+    return url if is_url and len(url or "") <= URL_CHARS_MAX else None

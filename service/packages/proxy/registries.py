@@ -1,13 +1,16 @@
 """The package registries behind the proxy, each with its documents and files."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
+from operator import itemgetter, not_
 from typing import Any, Final, Generic, TypeVar
 
 import httpx2
+import msgspec
 
 from analytics.cache.lru import ByteCache
 from analytics.model.ecosystems import Ecosystem
@@ -20,17 +23,24 @@ from service.core.settings import Settings
 from service.packages.ecosystem import EcosystemFacts, Release
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
+from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.disk_cache import FREE_BYTES_MIN
 from service.packages.proxy.document_cache import Ages, DocumentCache
 from service.packages.proxy.document_files import DocumentFiles
+from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.origins import Origins
 from service.packages.proxy.registries_file import FirstPartyRegistry
 from service.packages.proxy.upstream import AdmittedFile, Upstream
+from service.packages.refusals import UpstreamFailed, UpstreamMissing
 
 _KEY_CHARS: Final = 23
+PUBLISHER_S: Final = 5.0
+"""How long a file waits for who published it."""
+_PUBLISHER_CHARS: Final = 300
 
 _Value = TypeVar("_Value")
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,7 @@ class PackageRegistry(Generic[_Value]):
 
     upstream: Upstream
     documents: DocumentCache[_Value]
+    publishers: DocumentCache[list[str]]
     origins: dict[str, WebOrigin]
     artifacts_url: str
     orgs: frozenset[str] | None
@@ -51,6 +62,16 @@ class PackageRegistry(Generic[_Value]):
     def identity(self) -> str:
         """What its documents and files are cached under, see `Registry.identity`."""
         return self.upstream.registry.identity
+
+    async def publisher(self, attestation: str | None, org: str) -> str | None:
+        """Who published a file, by its attestations at this URL: "" if unclear, None without."""
+        try:
+            async with asyncio.timeout(PUBLISHER_S):
+                url, cache = attestation or "", self.publishers
+                document = await cache.copy(url) or await cache.get(url, org)
+                return await cache.read(document, itemgetter(0))
+        except (UpstreamMissing, UpstreamFailed, TimeoutError):
+            return None
 
     async def admit(self, origin: str, path: str, org: str) -> AdmittedFile:
         """The file at `path` on the origin with this key, once the organisation may request it."""
@@ -210,6 +231,20 @@ def _registry(
 ) -> PackageRegistry[_Value]:
     """One registry; `name` is None for the public one."""
     metrics, ecosystem = parts.metrics, facts.ecosystem
+
+    def cache(codec: Codec[_Entry]) -> DocumentCache[_Entry]:
+        return DocumentCache(
+            upstream,
+            codec,
+            parts.caches.documents,
+            parts.caches.memory,
+            parts.caches.decoded,
+            parts.worker,
+            parts.clock,
+            parts.ages,
+            observe=partial(metrics.package_cache_used, "documents"),
+        )
+
     upstream = Upstream(
         parts.http,
         registry,
@@ -221,21 +256,33 @@ def _registry(
     )
     keys = origin_keys(registry)
     origins = Origins({key: str(origin) for key, origin in keys.items()})
-    documents = DocumentCache(
-        upstream,
-        facts.codec(origins),
-        parts.caches.documents,
-        parts.caches.memory,
-        parts.caches.decoded,
-        parts.worker,
-        parts.clock,
-        parts.ages,
-        observe=partial(metrics.package_cache_used, "documents"),
-    )
     # Two first-party registries at one URL may have accounts that see different files: no
     # organisation may get those of another, so these are remembered by the registry's name, too.
     artifacts_url = registry.url if name is None else f"{registry.url}#{name}"
-    return PackageRegistry(upstream, documents, keys, artifacts_url, orgs)
+    documents, publishers = cache(facts.codec(origins)), cache(publishers_codec(facts.publisher))
+    return PackageRegistry(upstream, documents, publishers, keys, artifacts_url, orgs)
+
+
+def _publishers(document: RegistryDocument, _: str, publisher: Callable[[Any], str]) -> list[str]:
+    said = decode_untrusted(msgspec.json.decode, document.body)
+    try:
+        return [publisher(said)[:_PUBLISHER_CHARS]]
+    except (DocumentInvalid, LookupError, TypeError, AttributeError, ValueError):
+        return [""]
+
+
+def publishers_codec(publisher: Callable[[Any], str]) -> Codec[list[str]]:
+    """How attestations, named by their URL, are requested and stored: as who published the file."""
+    return Codec(
+        accept="application/vnd.pypi.integrity.v1+json, application/json",
+        path=str,
+        parse=partial(_publishers, publisher=publisher),
+        is_empty=not_,
+        invalid=DocumentInvalid,
+        encode=msgspec.json.encode,
+        decode=partial(msgspec.json.decode, type=list[str]),
+        release=list.clear,
+    )
 
 
 class ListedReleases:

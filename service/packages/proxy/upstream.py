@@ -198,10 +198,10 @@ class Upstream:
     async def document(
         self, path: str, accept: str, known: Validators | None = None
     ) -> RegistryDocument | None:
-        """The document at the relative `path`, percent-encoded; None if it is still `known`."""
+        """The document at the relative `path`, or a document's URL; None if it is still `known`."""
         conditions = known.conditions if known is not None else {}
         headers = {"accept": accept, "accept-encoding": "gzip", **conditions}
-        url = self._address(path)
+        url = self._checked(_parse(path)) if "://" in path else self._address(path)
         async with self._faults(url, self.limits.document_s), self._get(url, headers) as response:
             # Only as the answer to conditions: otherwise there is nothing that it could confirm.
             if response.status_code == httpx2.codes.NOT_MODIFIED and conditions:

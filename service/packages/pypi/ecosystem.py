@@ -2,7 +2,7 @@
 
 import re
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from analytics.model.ecosystems import Ecosystem
 from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation
@@ -77,6 +77,13 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
     )
 
 
+def _publisher(provenance: Any) -> str:  # noqa: ANN401 - any JSON
+    """Kind, repository and workflow of PEP 740's first publisher."""
+    said = provenance["attestation_bundles"][0]["publisher"]
+    workflow = said.get("workflow") or said.get("workflow_filepath") or ""
+    return f"{said['kind']} {said['repository']} {workflow}".rstrip()
+
+
 PYPI: Final = EcosystemFacts(
     ecosystem=Ecosystem.PYPI,
     label="PyPI",
@@ -103,6 +110,7 @@ PYPI: Final = EcosystemFacts(
         aliases=("pip",),
     ),
     codec=_codec,
+    publisher=_publisher,
     releases=releases_of,
     address=index_url,
     clients=(PIP, UV, POETRY, PDM),

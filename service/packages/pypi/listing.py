@@ -20,7 +20,7 @@ from service.packages.proxy.documents import (
     parse_instant,
     refuse_oversized,
 )
-from service.packages.proxy.origins import URL_CHARS_MAX, Origins
+from service.packages.proxy.origins import Origins, bounded_url
 from service.packages.pypi.filenames import DistributionKind, parse_filename
 from service.packages.pypi.project import FILES_MAX, ProjectFile, PypiProject
 
@@ -120,15 +120,6 @@ class Listing:
             else None,
             provenance=bounded_url(link.provenance),
         )
-
-
-def bounded_url(url: str | None) -> str | None:
-    """`url` if it is an absolute HTTP URL of at most URL_CHARS_MAX characters, else None.
-
-    It is passed on to clients and never fetched.
-    """
-    is_url = url is not None and url.startswith(("https://", "http://"))
-    return url if is_url and len(url or "") <= URL_CHARS_MAX else None
 
 
 def bounded_urls(urls: Iterable[str], count_max: int = 100) -> tuple[str, ...]:

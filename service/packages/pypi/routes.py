@@ -98,6 +98,7 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
         listed.size,
         listed.hashes.get("sha256"),
         partial(registry.admit, listed.origin, listed.path, org.id),
+        partial(registry.publisher, org=org.id),
     )
     return located.marked(await Installer(services, org, principal, policy).serve(offered))
 
