@@ -113,6 +113,16 @@ async def ask_for_an_exception(services: Services) -> str:
     return str(entry["id"])
 
 
+async def fire_an_alert(services: Services) -> dict[str, str]:
+    """The ids of an alert, and of its rule, which fires for its own creation."""
+    rule = {"name": "Changes", "query": "event=alert_rule_changed"}
+    async with Client.of_data_dir(services, cli_caller("org_platform")) as client:
+        made = await client.post(org_path("acme", "alerts", "rules"), rule)
+        await services.alerts.watch_due()
+        (alert,) = (await client.get(org_path("acme", "alerts")))["alerts"]
+    return {"alert_rule_id": made["id"], "alert_id": alert["id"]}
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[Prepared]:
     home = Home(tmp_path_factory.mktemp("prepared"))
@@ -155,6 +165,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[P
         "install_id": install["id"],
         "run_id": RUN,
         "exception_id": home.change(ask_for_an_exception),
+        **home.change(fire_an_alert),
     }
     yield Prepared(home, ids)
     home.end()
