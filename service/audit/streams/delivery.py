@@ -26,7 +26,7 @@ from analytics.model.log_envelopes import StreamChanged
 from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.lake import Lake
-from service.audit.streams.rows import CHUNK_ROWS, RowReader, is_record_due, lines_of, record_of
+from service.audit.streams.rows import CHUNK_ROWS, RowReader, lines_of, record_of
 from service.audit.streams.sending import Refused, Sender
 from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Line, instant, send_lines
 from service.core.clock import Clock
@@ -51,6 +51,9 @@ DENIED_MAX: Final = timedelta(days=1)
 PARKED_MAX: Final = 10
 """After so many refused rows in a row the stream is suspended before the first of them."""
 
+RECORD_ROWS: Final = 100_000
+RECORD_PARKED: Final = 100
+_HOUR_S: Final = 3_600
 _GROWTH_ROWS: Final = 32
 _LINE_BYTES: Final = 200
 """About what a line takes besides its text."""
@@ -226,11 +229,10 @@ class Courier:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def is_record_due(self, now: datetime) -> bool:
-        """Whether the receiver is to get a record of what was delivered."""
-        parked = len(self._parked_since)
-        return self.stream.kind not in FOR_PEOPLE and is_record_due(
-            self._reconciled_at, now, self._unreconciled_rows, parked
-        )
+        """Whether the receiver is to get a record: with each hour, and after many rows."""
+        hours = (at.timestamp() // _HOUR_S for at in (self._reconciled_at, now))
+        is_full = self._unreconciled_rows >= RECORD_ROWS or len(self._parked_since) >= RECORD_PARKED
+        return self.stream.kind not in FOR_PEOPLE and (len({*hours}) > 1 or is_full)
 
     async def _run(self) -> None:
         while not self._is_over:
@@ -250,8 +252,10 @@ class Courier:
         lines, upto, is_end = await self._next_lines()
         self.behind_since = instant(lines[0].received_us) if lines else None
         if not lines:
-            if upto > self._position:
+            if upto > self._position and not self._parked:
                 self._accept(upto)
+            elif upto > self._position:  # no accepted row follows the refused ones yet
+                self._position = upto
             else:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.has_rows.wait(), _IDLE_S)

@@ -30,9 +30,6 @@ CHUNK_ROWS: Final = 16_384
 """How many rows are read at a time at most."""
 RECONCILIATION: Final = "stream_reconciliation"
 _Made = TypeVar("_Made")
-_HOUR_S: Final = 3_600
-_RECORD_ROWS: Final = 100_000
-_RECORD_PARKED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +74,6 @@ def lines_of(tenant_id: str, rows: pa.Table) -> list[Line]:
     # Not strict: a line feed ends the last text.
     columns = (seqs_of(rows), *at, rows["event"].to_pylist(), texts)
     return [Line(*values) for values in zip(*columns, strict=False)]
-
-
-def is_record_due(last_at: datetime, now: datetime, rows: int, parked: int) -> bool:
-    """Whether a record is due: with each hour, and after many rows."""
-    is_other_hour = last_at.timestamp() // _HOUR_S != now.timestamp() // _HOUR_S
-    return is_other_hour or rows >= _RECORD_ROWS or parked >= _RECORD_PARKED
 
 
 async def record_of(

@@ -379,3 +379,37 @@ async def test_a_connection_that_is_refused_is_tried_again(streams):
     assert stream.answer is not None
     assert "ConnectError" in stream.answer
     assert (stream.state, stream.cursor) == ("active", 0)
+
+
+async def test_a_receiver_that_refuses_every_row_of_a_filter_loses_none(streams, monkeypatch):
+    """Rows that the stream does not have lie between those that are refused."""
+    for name in ("BATCH_ROWS", "CHUNK_ROWS"):  # so that some chunks have none of its rows
+        monkeypatch.setattr(f"service.audit.streams.delivery.{name}", 2)
+    for _ in range(PARKED_MAX + 5):
+        await accept(streams, 1, package_name="right-pad")
+        await accept(streams, 7)
+    async with receiving(lambda _: refused(400)) as receiver:
+        stream_id = await streams.create(receiver.url, query="package=right-pad")
+        while (await stored(streams.services, stream_id)).state == "active":
+            await streams.services.deliveries.deliver_due()
+            await asyncio.sleep(0.001)
+        receiver.answer = lambda _: ACCEPTED
+        await streams.call("PUT", f"/{stream_id}", state="active")
+        await deliver_all(streams.services, stream_id)
+    assert len(receiver.ids) == PARKED_MAX + 5
+    assert (await stored(streams.services, stream_id)).parked == 0
+
+
+@pytest.mark.parametrize(("limit", "field"), [("RECORD_ROWS", "rows"), ("RECORD_PARKED", "parked")])
+async def test_records_also_come_after_many_rows(streams, monkeypatch, limit, field):
+    monkeypatch.setattr(f"service.audit.streams.delivery.{limit}", 5)
+    await accept(streams, 6, package_name="poison" if field == "parked" else "left-pad")
+
+    def answer(request: Received) -> Reply:
+        return refused(400) if b"poison" in request.body else ACCEPTED
+
+    async with receiving(answer) as receiver:
+        stream_id = await streams.create(receiver.url)
+        await deliver_all(streams.services, stream_id)
+        await deliver_until(streams.services, lambda: receiver.records)
+        check_records(receiver)
