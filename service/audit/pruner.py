@@ -41,6 +41,7 @@ from service.store.lease import HeldLease, LeaseKeeper
 from service.store.organisations import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import (
+    AlertFiring,
     EvidenceDayKey,
     JournalEntry,
     LostSegment,
@@ -335,6 +336,9 @@ async def drop_days(
     # Without its key the hashes of a day that stay tell nothing of its rows, lost ones included.
     for table in (LostSegment, EvidenceDayKey):
         await session.execute(delete(table).where(_is_past(table, tenant_id, before)))
+    # Alerts name rows and values that go now.
+    is_old = (AlertFiring.tenant_id == tenant_id) & (AlertFiring.fired_at < midnight(before))
+    await session.execute(delete(AlertFiring).where(is_old))
     rows = Counter[date]()
     for day, count in [*retired, *deleted]:
         rows[day] += count

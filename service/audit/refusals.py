@@ -133,6 +133,10 @@ RULE_TOO_WIDE: Final = Invalid.of(
     limit=50_000,
 )
 
+RULE_TOO_FINE: Final = Invalid.of(
+    "what the rule counts by has too many values: add filters, or ask for fewer days", field="per"
+)
+
 SQL_REFUSED: Final = Invalid.of("{value}", field="sql", value="sql must be one SELECT statement")
 SQL_TOO_SLOW: Final = QueryTooSlow.of(
     "the statement ran for {seconds} s and was stopped: ask for fewer days or columns", seconds="30"

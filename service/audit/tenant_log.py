@@ -224,6 +224,10 @@ class TenantLog:
             time_max_s=time_max_s,
         )
 
+    async def compute(self, work: Callable[[], _Result]) -> _Result:
+        """The result of `work`, a long computation on what was read, in the organisation's turn."""
+        return await self._query(lambda _: work(), is_long=True)
+
     async def _query(
         self,
         function: Callable[[Reader], _Result],

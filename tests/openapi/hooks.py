@@ -26,6 +26,8 @@ STATE_DEPENDENT = (
     "secret must be ",
     "after must be start, now or the id of a row",
     "email must look like ",
+    "secret must be ",
+    "at_least must be 1: ",
     "expires must be ",
     "overlap must be ",
     "project must be ",

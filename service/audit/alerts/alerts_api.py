@@ -17,7 +17,7 @@ from service.access.roles import Capability
 from service.audit.alerts.firings import WEEKS, Firing, bursts, silences
 from service.audit.alerts.rules import CHECKS, AlertRule, check_rule, parse_rule, rule_of
 from service.audit.alerts.watcher import alert_of, count
-from service.audit.refusals import QUERY_REFUSALS, RULE_TOO_WIDE
+from service.audit.refusals import QUERY_REFUSALS, RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
 from service.core.errors import Conflict, Invalid, NotFound, errors_at
@@ -34,6 +34,8 @@ from service.web.refusals import INVALID_CURSOR
 RULES_MAX: Final = 100
 DAYS_MAX: Final = 90
 LISTED_MAX: Final = 500
+WINDOWS_MAX: Final = 300_000
+"""How many windows of a silence are tried: an hour each, for each value."""
 
 RULE_NOT_FOUND: Final = NotFound.of("Alert rule not found for this org")
 RULE_EXISTS: Final = Conflict.of("an alert rule of this name exists", field="name")
@@ -296,7 +298,7 @@ async def delete(call: WriteCall[AuditServices], alert_rule_id: str) -> DeletedR
     body=Parsed(BacktestRequest, parse_trial, is_long=True),
     example={"rule": {"name": "Many blocked installs", "query": "decision=BLOCKED"}, "days": 30},
     returns=Backtest,
-    refuses=[RULE_TOO_WIDE, *QUERY_REFUSALS],
+    refuses=[RULE_TOO_WIDE, RULE_TOO_FINE, *QUERY_REFUSALS],
 )
 async def backtest(call: Call[AuditServices], trial: Trial) -> Backtest:
     """Where a rule would have fired. Nothing is recorded; checks of the service have no history."""
@@ -304,7 +306,10 @@ async def backtest(call: Call[AuditServices], trial: Trial) -> Backtest:
 
 
 async def try_rule(services: AuditServices, org: Organisation, trial: Trial) -> Backtest:
-    """Where the rule would have fired. Raises RULE_TOO_WIDE, QueryTooSlow, StoreFault."""
+    """Where the rule would have fired.
+
+    Raises RULE_TOO_WIDE, RULE_TOO_FINE, QueryTooSlow, StoreFault.
+    """
     now, rule = services.clock(), trial.rule
     log = await open_log(services.store, services.lake, org, now)
     since = now - timedelta(days=trial.days)
@@ -313,11 +318,14 @@ async def try_rule(services: AuditServices, org: Organisation, trial: Trial) -> 
         hour = Bucket.HOUR.start(now)
         hours = [hour - n * Bucket.HOUR.length for n in range(trial.days * 24)][::-1]
         first = since - timedelta(weeks=WEEKS) - rule.length
-        found = silences(rule, await count(services.store, log, rule, first, hour), hours, {})
+        counts = await count(services.store, log, rule, first, hour)
+        if len({key for _, key, _ in counts}) * len(hours) > WINDOWS_MAX:
+            raise RULE_TOO_FINE
+        found = await log.compute(lambda: silences(rule, counts, hours, {}))
     elif rule.kind not in CHECKS:
         until = now + Bucket.MINUTE.length  # of this minute, too
         counts = await count(services.store, log, rule, since - rule.length, until)
-        found = bursts(rule, counts, since, {})
+        found = await log.compute(lambda: bursts(rule, counts, since, {}))
     shown = [AlertEntry.of(alert_of(rule, each)) for each in found[-LISTED_MAX:][::-1]]
     return Backtest(org=org.slug, days=trial.days, count=len(found), alerts=shown)
 

@@ -1,9 +1,11 @@
 """When a rule fires: computed of counts over time, alike for what happens and for a backtest."""
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from itertools import accumulate
+from typing import Final, NamedTuple, Self
 
 from analytics.query.buckets import Bucket
 from service.audit.alerts.rules import AlertRule
@@ -40,10 +42,10 @@ def bursts(rule: AlertRule, counts: Counts, since: datetime, fired: Fired) -> li
     """Where a window that ends with a minute from `since` on has enough rows, oldest first."""
     found: list[Firing] = []
     for key, minutes in _by_key(counts).items():
-        last = list(fired.get(key, ()))
+        last = sorted(fired.get(key, ()))
         for firing in _full_windows(rule, key, sorted(minutes.items())):
             if firing.at >= since and not _is_silent(firing.at, last):
-                last.append(firing.at)
+                insort(last, firing.at)
                 found.append(firing)
     return sorted(found, key=lambda firing: (firing.at, firing.key))
 
@@ -72,16 +74,16 @@ def silences(
     """
     found: list[Firing] = []
     for key, by_hour in sorted(_by_key(counts).items()):
-        last = list(fired.get(key, ()))
+        last, totals = sorted(fired.get(key, ())), _Totals.of(by_hour)
         for at in hours:
-            before = [_within(by_hour, at - week * _WEEK, rule.length) for week in _PAST]
+            before = [totals.within(at - week * _WEEK, rule.length) for week in _PAST]
             usual = round(sum(before) / WEEKS)
-            rows = _within(by_hour, at, rule.length)
+            rows = totals.within(at, rule.length)
             is_usual = usual >= rule.at_least and sum(map(bool, before)) * 2 > WEEKS
             if not is_usual or rows * 100 > usual * rule.percent:
                 continue
             if not _is_silent(at, last, max(SILENT_FOR, rule.length)):
-                last.append(at)
+                insort(last, at)
                 found.append(Firing(key, at, at - rule.length, at, rows, usual))
     return sorted(found, key=lambda firing: (firing.at, firing.key))
 
@@ -97,11 +99,26 @@ def _by_key(counts: Counts) -> dict[str, dict[datetime, int]]:
     return found
 
 
-def _within(by_hour: Mapping[datetime, int], until: datetime, window: timedelta) -> int:
-    hours = int(window / Bucket.HOUR.length)
-    return sum(by_hour.get(until - n * Bucket.HOUR.length, 0) for n in range(1, hours + 1))
+class _Totals(NamedTuple):
+    """The hours with rows, in order, and how many rows there are before each, and in all."""
+
+    hours: Sequence[datetime]
+    rows: Sequence[int]
+
+    @classmethod
+    def of(cls, by_hour: Mapping[datetime, int]) -> Self:
+        """The totals of rows by hour."""
+        hours = sorted(by_hour)
+        return cls(hours, [*accumulate(map(by_hour.__getitem__, hours), initial=0)])
+
+    def within(self, until: datetime, window: timedelta) -> int:
+        """How many rows the window before `until` has."""
+        first, end = bisect_left(self.hours, until - window), bisect_left(self.hours, until)
+        return self.rows[end] - self.rows[first]
 
 
 def _is_silent(at: datetime, fired: Sequence[datetime], span: timedelta = SILENT_FOR) -> bool:
+    """Whether one of `fired`, which are in order, is so near."""
     # On both sides: rows that arrive late may fill a window before one that fired.
-    return any(abs(at - each) < span for each in fired)
+    place = bisect_left(fired, at)
+    return any(abs(at - each) < span for each in fired[max(0, place - 1) : place + 1])

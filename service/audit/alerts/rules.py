@@ -230,6 +230,8 @@ def _parse_filters(rule: AlertRule) -> str:
                 f"query, per, where and outside must be empty: kind {rule.kind} has no filters",
                 field="query",
             )
+        if rule.at_least > 1:
+            raise Invalid(f"at_least must be 1: kind {rule.kind} counts no rows", field="at_least")
         return ""
     query = parse_saved_query(rule.query)
     filters = parse_qs(query)

@@ -55,14 +55,22 @@ _MORE: Final = {
     SigmaCorrelationConditionOperator.GT: 1,
 }
 """What an operator adds to its count."""
+NESTING_MAX: Final = 32
+_BEGINS: Final = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_ENDS: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+_WRONG_TYPES: Final = (ValueError, TypeError, KeyError, AttributeError)
+"""What pySigma raises for values of other types than it expects."""
 
 
 def parse_sigma(text: str) -> dict[str, Any]:
     """The members of an alert rule that the Sigma rule in `text` says. Raises Invalid."""
     try:
-        # Before anything follows them: a few lines of nested ones are millions of values.
-        if any(isinstance(token, yaml.AnchorToken | yaml.AliasToken) for token in yaml.scan(text)):
-            raise _invalid("a rule with anchors is not read: write values in full")
+        _check_tokens(text)
         parsed = SigmaCollection.from_yaml(text).rules
         rules = [rule for rule in parsed if isinstance(rule, SigmaRule)]
         bursts = [rule for rule in parsed if isinstance(rule, SigmaCorrelationRule)]
@@ -70,8 +78,21 @@ def parse_sigma(text: str) -> dict[str, Any]:
             raise _invalid("one rule with one condition is read, and at most one correlation")
         filters = _filters(rules[0].detection.parsed_condition[0].parsed)
         return {"query": urlencode(filters, doseq=True)} | (_burst(bursts[0]) if bursts else {})
-    except (SigmaError, yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (SigmaError, yaml.YAMLError, *_WRONG_TYPES, RecursionError) as error:
         raise _invalid(" ".join(str(error).split())[:200]) from error
+
+
+def _check_tokens(text: str) -> None:
+    """Raises Invalid for what would take long to read."""
+    depth = 0
+    for token in yaml.scan(text):
+        # Before anything follows them: a few lines of nested ones are millions of values.
+        if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
+            raise _invalid("a rule with anchors is not read: write values in full")
+        # The time to read a token grows with the number of values that are open.
+        depth += isinstance(token, _BEGINS) - isinstance(token, _ENDS)
+        if depth > NESTING_MAX:
+            raise _invalid(f"values are nested more than {NESTING_MAX} deep")
 
 
 def _burst(rule: SigmaCorrelationRule) -> dict[str, Any]:

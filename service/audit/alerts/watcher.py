@@ -6,11 +6,12 @@ window that is counted again fires at the same minute, at which it has fired alr
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+import pyarrow as pa
 import structlog
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -29,7 +30,7 @@ from service.audit.alerts.rules import CHECKS, REVOKED, AlertRule, rule_of
 from service.audit.clock_guard import ClockGuard
 from service.audit.lake import Lake
 from service.audit.leased_job import DeferredErrors
-from service.audit.refusals import RULE_TOO_WIDE
+from service.audit.refusals import RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.tenant_log import TenantLog, open_log
 from service.core.clock import Clock
 from service.core.ids import new_id
@@ -53,6 +54,9 @@ ROWS_READ_MAX: Final = 50_000
 
 FIRINGS_AN_HOUR_MAX: Final = 100
 """A rule that fires more often says nothing: it is logged, and fires again in the next hour."""
+
+GROUPS_MAX: Final = 500_000
+"""How many counts, by time and value, a rule may have."""
 
 LATE_MAX: Final = timedelta(days=1)
 """Rows that were created so long before they arrived do not fire: they are history."""
@@ -89,8 +93,11 @@ class AlertWatcher:
         self._by = service_context(settings.platform_tenant_id)
         self._last: tuple[int, datetime] | None = None
         """The newest seq of all organisations, and the minute, of the last evaluation."""
-        self._counted: dict[str, int] = {}
-        """By rule, the seq up to which its rows are counted; not in it: since the last mark."""
+        self._counted: dict[tuple[str, datetime], int] = {}
+        """By rule, as of its last change, the seq up to which its rows are counted.
+
+        One that is not in it counts since the last mark.
+        """
         self._listened: dict[str, datetime] = {}
         """By rule of a silence, the hour of its last evaluation."""
 
@@ -112,7 +119,7 @@ class AlertWatcher:
                 since, before = await self._mark(lease, now)
                 for org, own in rules:
                     with faults.of(org.id, utc_day(now)):
-                        await self._watch(lease, org, own, now, before, since)
+                        await self._watch(lease, org, own, now, before, since, faults)
             faults.raise_first()
         self._last = current
 
@@ -140,21 +147,42 @@ class AlertWatcher:
         now: datetime,
         before: datetime,
         since: datetime,
+        faults: DeferredErrors,
     ) -> None:
+        """Evaluate each of the organisation's rules: one that fails keeps no other waiting."""
         log = await open_log(self._store, self._lake, org, now)
-        newest = max((part.max_seq for part in _parts(log.snapshot)), default=0)
         for entry in rules:
-            rule = rule_of(entry)
-            if rule.kind in CHECKS:
-                await self._check(lease, entry, rule, now)
-            elif rule.kind == "rejected":
-                await self._count(lease, log, entry, rule, now - LATE_MAX, now)
-            elif rule.kind == "silence":
-                await self._listen(lease, log, entry, rule, now, since)
-            elif newest > self._counted.get(entry.id, -1):
-                touched = _touched(log.snapshot, self._counted.get(entry.id), before, now)
+            with faults.of(org.id, utc_day(now)):
+                try:
+                    await self._evaluate(lease, log, entry, now, before, since)
+                except (RULE_TOO_WIDE, RULE_TOO_FINE) as refusal:
+                    _log.warning("alert_rule_refused", rule=entry.id, reason=str(refusal))
+
+    async def _evaluate(
+        self,
+        lease: HeldLease,
+        log: TenantLog,
+        entry: AlertRuleEntry,
+        now: datetime,
+        before: datetime,
+        since: datetime,
+    ) -> None:
+        rule, version = rule_of(entry), (entry.id, entry.changed_at)
+        newest = max((part.max_seq for part in _parts(log.snapshot)), default=0)
+        if rule.kind in CHECKS:
+            await self._check(lease, entry, rule, now)
+        elif rule.kind == "rejected":
+            await self._count(lease, log, entry, rule, now - LATE_MAX, now)
+        elif rule.kind == "silence":
+            await self._listen(lease, log, entry, rule, now, since)
+        elif newest > self._counted.get(version, -1):
+            touched = _touched(log.snapshot, self._counted.get(version), before, now)
+            try:
                 await self._count(lease, log, entry, rule, touched, now)
-                self._counted[entry.id] = newest
+            except (RULE_TOO_WIDE, RULE_TOO_FINE):
+                self._counted[version] = newest  # or it would be too many for a day
+                raise
+            self._counted[version] = newest
 
     async def _count(
         self,
@@ -167,8 +195,11 @@ class AlertWatcher:
     ) -> None:
         since = Bucket.MINUTE.start(max(touched, entry.on_since or now))
         counts = await count(self._store, log, rule, since - rule.length, now + AHEAD_MAX)
+        if not counts:
+            return
         fired = await self._fired(entry.id, since - SILENT_FOR)
-        await self._fire(lease, log, entry, rule, bursts(rule, counts, since, fired))
+        found = await log.compute(lambda: bursts(rule, counts, since, fired))
+        await self._fire(lease, log, entry, rule, found)
 
     async def _listen(
         self,
@@ -187,26 +218,29 @@ class AlertWatcher:
         first = hour - timedelta(weeks=WEEKS) - rule.length
         counts = await count(self._store, log, rule, first, hour)
         fired = await self._fired(entry.id, hour - max(SILENT_FOR, rule.length))
-        await self._fire(lease, log, entry, rule, silences(rule, counts, [hour], fired))
+        found = await log.compute(lambda: silences(rule, counts, [hour], fired))
+        await self._fire(lease, log, entry, rule, found)
         self._listened[entry.id] = hour
 
     async def _check(
         self, lease: HeldLease, entry: AlertRuleEntry, rule: AlertRule, now: datetime
     ) -> None:
         """Fire if the service's own check fails, unless that is known already."""
+        at = Bucket.MINUTE.start(now)
         async with self._store.read() as session:
             failed = await _failed(session, rule.kind, entry.tenant_id, now, self._settings)
             known = await session.scalar(
                 select(AlertFiring.id).where(
-                    AlertFiring.rule_id == entry.id, AlertFiring.state != "closed"
+                    AlertFiring.rule_id == entry.id,
+                    # One that is closed in the minute in which it fired is not fired again in it.
+                    (AlertFiring.state != "closed") | (AlertFiring.fired_at >= at),
                 )
             )
         if rule.kind == "clock":
             failed = await self._clock_guard.refusal() is not None
         if failed and known is None:
-            at = Bucket.MINUTE.start(now)
             firing = Firing("", at, at, now, 0)
-            await self._record(lease, entry, rule, [(firing, [])])
+            await self._record(lease, entry, rule, [(firing, [])], 1)
 
     async def _fired(self, rule_id: str, since: datetime) -> Mapping[str, Sequence[datetime]]:
         query = select(AlertFiring.key, AlertFiring.fired_at).where(
@@ -229,9 +263,9 @@ class AlertWatcher:
         if not firings:
             return
         revoked = await revoked_repositories(self._store, rule, log.org.id)
-        told = firings[:FIRINGS_AN_HOUR_MAX]
+        told = firings[-FIRINGS_AN_HOUR_MAX:]  # after a pause there may be many old ones
         found = [(each, await rows_of(log, rule, each, revoked)) for each in told]
-        await self._record(lease, entry, rule, found)
+        await self._record(lease, entry, rule, found, len(firings))
 
     async def _record(
         self,
@@ -239,8 +273,9 @@ class AlertWatcher:
         entry: AlertRuleEntry,
         rule: AlertRule,
         firings: Sequence[tuple[Firing, list[str]]],
+        fired: int,
     ) -> None:
-        """One commit for the firings and their rows, if the rule is still the same."""
+        """One commit for the last of so many, and their rows, if the rule is still the same."""
         async with lease.write() as work:
             current = await work.session.get(AlertRuleEntry, entry.id)
             if current is None or current.changed_at != entry.changed_at:
@@ -248,10 +283,10 @@ class AlertWatcher:
             lately = select(func.count()).where(
                 AlertFiring.rule_id == entry.id, AlertFiring.fired_at > work.now - SILENT_FOR
             )
-            room = FIRINGS_AN_HOUR_MAX - (await work.session.scalar(lately) or 0)
-            if room < len(firings):
-                _log.warning("alert_fires_too_often", rule=entry.id, left_out=len(firings) - room)
-            for firing, row_ids in firings[: max(0, room)]:
+            room = max(0, FIRINGS_AN_HOUR_MAX - (await work.session.scalar(lately) or 0))
+            if room < fired:
+                _log.warning("alert_fires_too_often", rule=entry.id, left_out=fired - room)
+            for firing, row_ids in firings[max(0, len(firings) - room) :]:
                 alert = alert_of(rule, firing, entry, " ".join(row_ids))
                 work.session.add(alert)
                 work.record(entry.tenant_id, _envelope(rule, alert), self._by, subject=alert.id)
@@ -286,22 +321,34 @@ def _touched(snapshot: Snapshot, counted: int | None, before: datetime, now: dat
 
 async def count(
     store: Store, log: TenantLog, rule: AlertRule, since: datetime, until: datetime
-) -> Iterable[tuple[datetime, str, int]]:
-    """The rows of `rule` by bucket and key. Raises RULE_TOO_WIDE, QueryTooSlow, StoreFault."""
+) -> Sequence[tuple[datetime, str, int]]:
+    """The rows of `rule` by bucket and key.
+
+    Raises RULE_TOO_WIDE, RULE_TOO_FINE, QueryTooSlow, StoreFault.
+    """
     if rule.kind == "rejected":
         return await _rejections(store, log.org.id, since)
     revoked = await revoked_repositories(store, rule, log.org.id)
     query = rule.rows(since, until, revoked)
     if not rule.reads_rows:
-        return await log.series(query, rule.bucket, rule.column)
+        counts = await log.series(query, rule.bucket, rule.column)
+        if len(counts) > GROUPS_MAX:
+            raise RULE_TOO_FINE
+        return counts
     rows = await log.page(query, ROWS_READ_MAX + 1)
     if rows.num_rows > ROWS_READ_MAX:
         raise RULE_TOO_WIDE(limit=ROWS_READ_MAX)
-    created, payloads = rows["created_at"].to_pylist(), rows["payload"].to_pylist()
+    included = await log.compute(lambda: _included(rule, rows))
+    return [(rule.bucket.start(at), key, 1) for _, at, key in included]
+
+
+def _included(rule: AlertRule, rows: pa.Table) -> list[tuple[int, datetime, str]]:
+    """The seq, instant and key of those of `rows` that meet the rule's other conditions."""
     keys = [""] * rows.num_rows if rule.column is None else rows[rule.column].to_pylist()
+    columns = (rows[name].to_pylist() for name in ("seq", "created_at", "payload"))
     return [
-        (rule.bucket.start(at), key or "", 1)
-        for at, key, payload in zip(created, keys, payloads, strict=True)
+        (seq, at, key or "")
+        for seq, at, payload, key in zip(*columns, keys, strict=True)
         if rule.includes(at, payload)
     ]
 
@@ -329,14 +376,11 @@ async def rows_of(
     query = rule.rows(firing.since, firing.until, revoked)
     if rule.column is not None and firing.key:
         query = _of_key(query, rule.column, firing.key)
-    rows = await log.page(query, ROWS_READ_MAX if rule.reads_rows else ROWS_OF_FIRING_MAX)
-    lines = zip(
-        rows["seq"].to_pylist(),
-        rows["created_at"].to_pylist(),
-        rows["payload"].to_pylist(),
-        strict=True,
-    )
-    ids = [audit_id(seq) for seq, at, payload in lines if rule.includes(at, payload)]
+    # No filter is of rows without a value.
+    reads_rows = rule.reads_rows or (rule.column is not None and not firing.key)
+    rows = await log.page(query, ROWS_READ_MAX if reads_rows else ROWS_OF_FIRING_MAX)
+    included = await log.compute(lambda: _included(rule, rows))
+    ids = [audit_id(seq) for seq, _, key in included if key == firing.key]
     return ids[:ROWS_OF_FIRING_MAX]
 
 

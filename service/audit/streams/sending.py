@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
-from smtplib import SMTP, SMTPAuthenticationError, SMTPException, SMTPNotSupportedError
+from smtplib import (
+    SMTP,
+    SMTPAuthenticationError,
+    SMTPDataError,
+    SMTPException,
+    SMTPNotSupportedError,
+    SMTPRecipientsRefused,
+)
 from ssl import SSLContext
 from typing import Final, Literal, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -31,7 +38,10 @@ TEXT_CHARS_MAX: Final = 200
 SYSLOG: Final = "syslog+tls"
 MAIL: Final = "mailto"
 
-_TRANSLATED: Final = tuple(map(ip_network, ("64:ff9b::/96", "2002::/16", "2001::/32")))
+_MAILS_AT_ONCE: Final = 4
+_UNICAST: Final = ip_network("2000::/3")
+"""All IPv6 addresses of the internet; those outside stand for IPv4 ones, or are local."""
+_TRANSLATED: Final = tuple(map(ip_network, ("2002::/16", "2001::/32")))
 """IPv6 addresses that stand for IPv4 ones, which may be private."""
 
 RefusalKind = Literal["later", "rows", "denied", "gone"]
@@ -42,6 +52,7 @@ _BY_STATUS: Final[dict[int, RefusalKind]] = {
 }
 _BY_CLASS: Final[dict[int, RefusalKind]] = {3: "denied", 4: "rows"}
 _ACCEPTS: Final = 2
+_PERMANENT: Final = 5
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _Connection = TypeVar("_Connection")
@@ -115,6 +126,8 @@ class Sender:
         self._clock = clock
         self._resolve = resolve
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
+        # Apart from the event loop's threads, all of which a server that hangs would take.
+        self._mail_threads = new_pool(_MAILS_AT_ONCE, "mail")
 
     async def send(self, request: Outgoing) -> Delivered | Refused:
         """Send it; what goes wrong is a Refused."""
@@ -130,6 +143,7 @@ class Sender:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._mail_threads.shutdown(wait=False, cancel_futures=True)
         for pool in self._pools.values():
             await pool.aclose()
 
@@ -159,14 +173,17 @@ class Sender:
             return
         if is_plain:
             raise AddressRefused("http:// is for COUNTERSIGN_STREAM_NETWORKS alone: use https://")
-        is_translated = any(address in network for network in _TRANSLATED)
-        if not address.is_global or address.is_multicast or is_translated:
+        is_other = any(address in network for network in _TRANSLATED) or (
+            isinstance(address, IPv6Address) and address not in _UNICAST
+        )
+        if not address.is_global or address.is_multicast or is_other:
             raise AddressRefused("its address is not in the internet or STREAM_NETWORKS")
 
     async def _sent(self, request: Outgoing) -> Delivered | Refused:
         parts = urlsplit(request.url)
         if parts.scheme == MAIL:
-            return await in_thread(self._mail, parts.path, request.body)
+            pool = self._mail_threads
+            return await in_thread(self._mail, parts.path, request.body, pool=pool)
         if parts.scheme == SYSLOG:
             return await self._write(parts.hostname or "", parts.port or 6514, request.body)
         headers = [("user-agent", "countersign"), *request.headers.items()]
@@ -224,9 +241,8 @@ class Sender:
                     smtp.login(user, password)
                 smtp.sendmail(parse_qs(server.query)["from"][0], [to], message)
         except SMTPException as error:
-            is_denied = isinstance(error, SMTPAuthenticationError | SMTPNotSupportedError)
             text = _shown(f"{type(error).__name__}: {error}", [*filter(None, (password,))])
-            return Refused("denied" if is_denied else "later", text)
+            return Refused(_mail_refusal(error), text)
         return Delivered("250 accepted by the mail server")
 
     def _pool(self, scheme: str) -> httpcore2.AsyncConnectionPool:
@@ -256,6 +272,17 @@ class _CheckedNetwork(httpcore2.AnyIOBackend):
         return await self._sender.connect(
             host, port, lambda to: connect(to, port), is_plain=self._is_plain
         )
+
+
+def _mail_refusal(error: SMTPException) -> RefusalKind:
+    if isinstance(error, SMTPAuthenticationError | SMTPNotSupportedError):
+        return "denied"
+    codes = [getattr(error, "smtp_code", 0)]
+    if isinstance(error, SMTPRecipientsRefused):
+        codes = [code for code, _ in error.recipients.values()]
+    if any(code // 100 != _PERMANENT for code in codes):
+        return "later"
+    return "rows" if isinstance(error, SMTPDataError) else "denied"
 
 
 def _shown(text: str, hidden: Sequence[str]) -> str:

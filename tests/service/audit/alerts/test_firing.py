@@ -12,6 +12,7 @@ from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.crashes import PowerCut, kill_process, power_cut_after
 from tests.service.audit.alerts.watching import ALERTS, RULES, ask, create, fired, tried
+from tests.service.audit.pruning import DAY, always_on, prune
 
 MINUTE = timedelta(minutes=1)
 
@@ -138,6 +139,20 @@ async def test_what_fires_is_what_a_backtest_finds(audit, seed):
     assert live, f"seed {seed}"
     found = sorted((alert["fired_at"], alert["key"]) for alert in test["alerts"])
     assert sorted(live) == found, f"seed {seed}"
+
+
+async def test_alerts_go_with_the_rows_that_they_name(audit):
+    """What retention deletes of the log is not kept by its alerts."""
+    await always_on(audit, "free")
+    await create(audit, per="actor", at_least=1)
+    for days, key in ((0, "key_old"), (12, "key_new")):
+        audit.clock.now = START + days * DAY
+        await audit.accept([sample_row(audit.clock.now, actor=key)])
+        await fired(audit)
+
+    await prune(audit)
+
+    assert [alert["key"] for alert in await fired(audit)] == ["key_new"]
 
 
 async def test_people_acknowledge_and_close_with_a_note(audit):

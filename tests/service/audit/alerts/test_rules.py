@@ -53,6 +53,7 @@ correlation:
         ({"outside": "Mon-Fri 08:00-18:00 ../../etc/passwd"}, "outside"),
         ({"outside": "Fri-Mon 08:00-18:00 UTC"}, "outside"),
         ({"kind": "seal"}, "query"),
+        ({"query": "", "kind": "rejected", "at_least": 2}, "at_least"),
         ({"sigma": SIGMA}, "sigma"),
         ({"query": "", "sigma": "x" * 20_000}, "sigma"),
         ({"name": ""}, "name"),
@@ -160,3 +161,22 @@ async def test_a_second_rule_of_a_name_is_refused(audit):
     await create(audit)
     error = await ask(audit, "post", RULES, RULE, 409)
     assert error == {"error": "an alert rule of this name exists"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "title: " + "[" * 8_000,
+        "- " * 8_000,
+        "title: " + "{a: " * 4_000,
+        "[1, 2]",
+        "5",
+        SIGMA.replace("title:", "id: 5\ntitle:", 1),
+        SIGMA.replace("decision: BLOCKED", "5: BLOCKED"),
+    ],
+)
+def test_yaml_that_is_no_rule_is_refused(text):
+    """The scanner's time grows with the square of the depth: 8 KB of brackets took ten seconds."""
+    with pytest.raises(Invalid) as refused:
+        parse_rule({"name": "x", "sigma": text})
+    assert refused.value.field == "sigma"

@@ -12,6 +12,7 @@ import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope
 
 from service.audit.streams.sending import Delivered, Outgoing, Refused, Sender
+from service.core.threads import in_thread
 from tests.analytics.samples import sample_row
 from tests.nginx import make_certificates
 from tests.service.audit.streams.receivers import deliver_until, receiving
@@ -158,3 +159,54 @@ async def test_an_address_that_is_none_is_refused(streams, url):
     )
     assert answer.status_code == 400
     assert "of mail mailto:ADDRESS" in (await answer.get_json())["error"]
+
+
+async def test_a_mail_server_that_hangs_takes_no_thread_of_others(clock):
+    """What else runs in threads, as decisions about installs, does not wait for mails."""
+    hanging: list[asyncio.StreamWriter] = []
+    is_asked = asyncio.Event()
+
+    async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hanging.append(writer)
+        is_asked.set()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    made = sender(clock, server.sockets[0].getsockname()[1], ssl.create_default_context())
+    mails = [asyncio.create_task(made.send(MESSAGE)) for _ in range(40)]
+    try:
+        await is_asked.wait()
+        assert await asyncio.wait_for(in_thread(int), 10) == 0
+    finally:
+        await made.close()
+        server.close()
+        for mail in mails:
+            mail.cancel()
+        await asyncio.gather(*mails, return_exceptions=True)
+        for writer in hanging:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ({"handle_RCPT": "550 no such mailbox"}, "denied"),
+        ({"handle_RCPT": "451 try again later"}, "later"),
+        ({"handle_MAIL": "550 not from you"}, "denied"),
+        ({"handle_DATA": "554 looks like spam"}, "rows"),
+        ({"handle_DATA": "452 no room"}, "later"),
+    ],
+)
+async def test_a_permanent_refusal_of_a_mail_server_is_no_reason_to_try_again(
+    tmp_path, clock, monkeypatch, answer, kind
+):
+    ((name, text),) = answer.items()
+
+    async def handle(*_: object) -> str:
+        return text
+
+    monkeypatch.setattr(Mailbox, name, handle, raising=False)
+    async with mail_server(tmp_path) as (_, port, trusted):
+        outcome = await sender(clock, port, trusted).send(MESSAGE)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.kind == kind

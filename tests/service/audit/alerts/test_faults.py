@@ -1,0 +1,146 @@
+"""What one rule cannot do, as a rule of too many rows, keeps no other rule from firing."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.audit.alerts import alerts_api, watcher
+from service.audit.alerts.firings import silences
+from service.audit.alerts.rules import parse_rule
+from tests.analytics.samples import sample_row
+from tests.conftest import START
+from tests.service.audit.alerts.watching import ALERTS, BLOCKED, RULES, ask, create, fired
+
+HOUR = timedelta(hours=1)
+WIDE: dict[str, Any] = {"name": "Wide", "at_least": 1, "where": ["rows>=1"]}
+
+
+@pytest.mark.parametrize("limit", ["ROWS_READ_MAX", "GROUPS_MAX"])
+async def test_a_rule_of_too_many_rows_keeps_no_other_waiting(audit, monkeypatch, limit):
+    """Neither in its organisation nor in another one."""
+    monkeypatch.setattr(watcher, limit, 2)
+    await create(
+        audit, **(WIDE if limit == "ROWS_READ_MAX" else {"name": "x", "per": "request_id"})
+    )
+    rule_ids = [await create(audit, name=name, at_least=1) for name in ("a", "b", "c")]
+    path = RULES.replace("acme", "other")
+    response = await audit.world.client.post(
+        path, headers=audit.world.admin, json=BLOCKED | {"at_least": 1}
+    )
+    assert response.status_code == 201
+    rows = [sample_row(START, request_id=f"req_{n}") for n in range(3)]
+    await audit.accept(rows)
+    await audit.accept(rows, audit.world.other)
+
+    with capture_logs() as logs:
+        alerts = await fired(audit)
+
+    assert sorted(alert["rule_id"] for alert in alerts) == sorted(rule_ids)
+    assert [log["event"] for log in logs if "rule" in log] == ["alert_rule_refused"]
+    response = await audit.world.client.get(
+        ALERTS.replace("acme", "other"), headers=audit.world.admin
+    )
+    assert len((await response.get_json())["alerts"]) == 1
+
+
+async def test_a_check_that_is_closed_at_once_breaks_no_round(audit):
+    """It fires again in the next minute, as it still fails."""
+    await audit.accept([sample_row(START)])
+    await create(audit, name="Check", kind="seal", query="", at_least=1)
+    audit.clock.advance(hours=3)
+    (alert,) = await fired(audit)
+    await ask(audit, "post", f"{ALERTS}/{alert['id']}/handle", {"state": "closed"})
+
+    assert len(await fired(audit)) == 1
+    audit.clock.advance(minutes=1)
+    assert len(await fired(audit)) == 2
+
+
+async def test_what_is_left_out_is_logged(audit):
+    await create(audit, per="request_id", at_least=1)
+    await audit.accept([sample_row(START, request_id=f"req_{n}") for n in range(130)])
+
+    with capture_logs() as logs:
+        assert len(await fired(audit)) == 100
+
+    said = [(log["event"], log["left_out"]) for log in logs if "rule" in log]
+    assert said == [("alert_fires_too_often", 30)]
+
+
+async def test_after_a_pause_what_is_new_is_told_before_what_is_old(audit):
+    await create(audit, per="request_id", at_least=1)
+    for hours in range(1, 4):
+        audit.clock.now = START + hours * HOUR
+        names = [f"req_{hours}_{n}" for n in range(50)]
+        await audit.accept([sample_row(audit.clock.now, request_id=name) for name in names])
+    audit.clock.now = START + 9 * HOUR
+    await audit.accept([sample_row(audit.clock.now, request_id="req_now")])
+
+    alerts = await fired(audit, limit="500")
+
+    assert (len(alerts), alerts[-1]["key"]) == (100, "req_now")
+
+
+async def test_a_change_while_a_round_runs_loses_no_row(audit, monkeypatch):
+    """The round has read the rule as it was, and rows that came after the change."""
+    rule_id, opened = await create(audit, at_least=100), watcher.open_log
+
+    async def open_changed(*arguments: Any) -> Any:
+        monkeypatch.setattr(watcher, "open_log", opened)
+        audit.clock.advance(seconds=1)
+        await ask(audit, "put", f"{RULES}/{rule_id}", BLOCKED)
+        await audit.accept([sample_row(START) for _ in range(3)])
+        return await opened(*arguments)
+
+    monkeypatch.setattr(watcher, "open_log", open_changed)
+    assert await fired(audit) == []
+    audit.clock.advance(minutes=1)
+
+    assert len(await fired(audit)) == 1
+
+
+async def test_the_rows_of_an_alert_without_a_value_have_none(audit):
+    await create(audit, per="repository_id", at_least=3)
+    await audit.accept([sample_row(START, repository_id=None) for _ in range(3)])
+    await audit.accept([sample_row(START, repository_id="7") for _ in range(2)])
+
+    (alert,) = await fired(audit)
+
+    shown = (await audit.page(decision="BLOCKED"))["entries"]
+    without = [row["id"] for row in shown if row["repository_id"] is None]
+    assert (alert["key"], alert["row_ids"]) == ("", without)
+
+
+async def test_a_backtest_of_too_many_values_is_refused(audit, monkeypatch):
+    """Each is tried for each hour: without a limit one request would take minutes."""
+    monkeypatch.setattr(alerts_api, "WINDOWS_MAX", 24)
+    await audit.accept([sample_row(START, actor=f"key_{n}") for n in range(2)])
+    audit.clock.advance(hours=2)
+    rule = {"name": "Quiet", "kind": "silence", "query": "event=blocklist_hit", "window": "1h"}
+    body: dict[str, Any] = {"rule": rule, "days": 1}
+    assert (await ask(audit, "post", f"{ALERTS}/backtest", body))["count"] == 0
+
+    body["rule"] = rule | {"per": "actor"}
+    refused = await ask(audit, "post", f"{ALERTS}/backtest", body, 400)
+
+    assert "too many values" in str(refused)
+
+
+def test_a_silence_is_what_its_hours_say():
+    """Counts of windows are those of the hours in them, also with gaps and at their edges."""
+    rule = parse_rule(
+        {"name": "a", "kind": "silence", "query": "event=blocklist_hit", "window": "2h"}
+    )
+    usual = [
+        (START - timedelta(weeks=week) - hours * HOUR, "", 5)
+        for week in range(1, 5)
+        for hours in (1, 2, 3)
+    ]
+
+    at_edge = silences(rule, [*usual, (START - 3 * HOUR, "", 1)], [START], {})
+    within = silences(rule, [*usual, (START - 2 * HOUR, "", 1)], [START], {})
+
+    assert [(each.rows, each.usual) for each in at_edge] == [(0, 10)]
+    assert within == []
