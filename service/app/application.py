@@ -80,6 +80,7 @@ from service.pages import (
     reports,
     sql,
 )
+from service.pages import streams as stream_pages
 from service.pages.people import keys as key_pages
 from service.pages.people import members as member_pages
 from service.pages.people import projects as project_pages
@@ -266,6 +267,7 @@ _BLUEPRINTS: Final = (
     audit_page.blueprint,
     live.blueprint,
     alert_pages.blueprint,
+    stream_pages.blueprint,
     investigate.blueprint,
     bindings_page.blueprint,
     binding_page.blueprint,

@@ -26,6 +26,7 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
     "Audit log": (
         Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),
         Destination("Alerts", "dashboard_alerts.alerts_page", Capability.AUDIT_READ),
+        Destination("Streams", "dashboard_streams.streams_page", Capability.STREAM_READ),
         Destination("SQL", "dashboard_sql.sql_page", Capability.AUDIT_READ),
         Destination("Exports", "dashboard_exports.exports_page", Capability.AUDIT_READ),
         Destination("Reports", "dashboard_reports.reports_page", Capability.AUDIT_READ),

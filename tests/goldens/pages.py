@@ -40,6 +40,7 @@ TYPED: Final = {
     "since": "2025-01-01T00:00",
     "until": "2025-01-02T00:00",
     "query": "decision=BLOCKED",
+    "url": "https://siem.example/rows",
     "pasted": '{"iss": "https://token.actions.githubusercontent.com", "sub": "repo:acme/infra"}',
 }
 """What a person types into fields of these names."""

@@ -265,11 +265,16 @@ async def delete(call: WriteCall[AuditServices], stream_id: str) -> StreamEntry:
 )
 async def test(call: Call[AuditServices], stream_id: str) -> StreamTest:
     """Send the receiver a record that says that it is a test."""
-    async with call.read() as session:
-        stream = await _get(session, call.org, stream_id)
-    services, now = call.services, call.services.clock()
+    return await send_test(call.services, call.org, stream_id)
+
+
+async def send_test(services: AuditServices, org: Organisation, stream_id: str) -> StreamTest:
+    """What the receiver answers to a record that only says it is a test."""
+    async with services.store.read() as session:
+        stream = await _get(session, org, stream_id)
+    now = services.clock()
     record = {"id": new_id("test"), "created_at": format_us(now), "event": "stream_test"}
-    about = {"tenant_id": call.org.id, "stream_id": stream.id}
+    about = {"tenant_id": org.id, "stream_id": stream.id}
     line = record_line(stream.cursor, record | about, now)
     outcome = await send_lines(services.sender, services.settings, stream, [line], now)
     return StreamTest(accepted=isinstance(outcome, Delivered), answer=outcome.text)

@@ -37,6 +37,7 @@ NO_ROWS = {
 """Endpoints for those who may read the log that show no rows of it, or record that themselves."""
 
 PAGES_WITHOUT_ROWS = {
+    "dashboard_streams.streams_page",
     "audit_export.dashboard_export",  # each export is two rows
     "dashboard_advice.advice_page",
     "dashboard_bindings.bindings_page",

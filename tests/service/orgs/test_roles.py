@@ -27,7 +27,7 @@ async def test_roles_are_listed_with_their_defaults(world: World) -> None:
     roles = (await answered(world, "GET", "/roles"))["roles"]
 
     assert [role["role"] for role in roles] == ["owner", "admin", "auditor", "member"]
-    assert len(roles[0]["defaults"]) == 9
+    assert len(roles[0]["defaults"]) == 11
     assert roles[2] == {
         "role": "auditor",
         "defaults": ["audit:r", "audit:export"],

@@ -52,6 +52,9 @@ async def fill(world: World) -> None:
     await send_form(world, page, f"{AUDIT}/searches", name="Today")
     page = await open_page(world, f"{AUDIT}/sql", **world.session("owner"))
     await send_form(world, page, f"{AUDIT}/sql/save", name="One")
+    page = await open_page(world, f"{ORG}/streams", **world.session("owner"))
+    receiver = {"name": "SIEM", "kind": "webhook", "url": "https://127.0.0.1:1/rows"}
+    await send_form(world, page, f"{ORG}/streams", **receiver)
     trial = f"{ORG}/alerts?name=Changes&query=event%3Doidc_binding_created"
     page = await open_page(world, trial, **world.session("owner"))
     await send_form(world, page, f"{ORG}/alerts")
