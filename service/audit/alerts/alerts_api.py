@@ -151,7 +151,9 @@ class AlertQuery(Request):
     """Which alerts."""
 
     state: Annotated[State | None, Meta(description="Only those in this state.")] = None
-    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX)] = 100
+    limit: Annotated[
+        int, Meta(ge=1, le=LISTED_MAX, description="At most so many; default 100.")
+    ] = 100
     cursor: PageCursor | None = None
 
 
