@@ -150,7 +150,7 @@ class Backtest(Answer):
 class AlertQuery(Request):
     """Which alerts."""
 
-    state: Annotated[State | None, Meta(description="Only those in this state.")] = None
+    state: Annotated[State, Meta(description="Only those in this state.")] | None = None
     limit: Annotated[
         int, Meta(ge=1, le=LISTED_MAX, description="At most so many; default 100.")
     ] = 100
