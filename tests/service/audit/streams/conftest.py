@@ -47,6 +47,12 @@ def in_no_time(world: World) -> None:
     world.services.deliveries.wait = wait
 
 
+@pytest.fixture(autouse=True)
+def lease_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service tries to take the lease every ten seconds only: here each round does."""
+    monkeypatch.setattr("service.audit.streams.delivery._TAKE_S", 0.0)
+
+
 @pytest.fixture
 async def streams(settings: Settings, clock: SettableClock) -> AsyncIterator[Streams]:
     allowed = msgspec.structs.replace(settings, stream_networks=LOCAL)
