@@ -23,6 +23,7 @@ from benchmarks.served import SLUG, found
 from service.app.bootstrap import prepare
 from service.app.composition import Services, build_services
 from service.audit.alerts.alerts_api import Backtest, Trial, try_rule
+from service.audit.alerts.firings import SILENT_FOR
 from service.audit.alerts.rules import AlertRule
 from service.audit.services import AuditServices
 from service.core.settings import Settings
@@ -44,7 +45,7 @@ WITH minutes AS (
   SELECT actor, date_trunc('minute', created_at) AS minute, count(*) AS rows
   FROM read_parquet($files) WHERE decision = 'BLOCKED' GROUP BY ALL
 )
-SELECT actor, minute FROM minutes
+SELECT actor, epoch(minute)::BIGINT FROM minutes
 QUALIFY sum(rows) OVER (
   PARTITION BY actor ORDER BY minute
   RANGE BETWEEN INTERVAL {WINDOW_MINUTES - 1} MINUTE PRECEDING AND CURRENT ROW
@@ -63,11 +64,11 @@ def alone(files: Sequence[str]) -> tuple[float, int]:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         windows = connection.execute(FULL_WINDOWS, {"files": files}).fetchall()
-    last: dict[str, datetime] = {}
+    last: dict[str, int] = {}
     fired = 0
-    for actor, minute in windows:
-        if actor not in last or minute - last[actor] >= timedelta(hours=1):
-            last[actor], fired = minute, fired + 1
+    for actor, minute_s in windows:
+        if actor not in last or minute_s - last[actor] >= SILENT_FOR.total_seconds():
+            last[actor], fired = minute_s, fired + 1
     return time.perf_counter() - began_at, fired
 
 

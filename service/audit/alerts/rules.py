@@ -172,6 +172,8 @@ class AlertRule(Request):
     def address(self, key: str, since: datetime, until: datetime) -> str:
         """The parameters of the audit page for its rows of `key` between these instants."""
         filters = parse_qs(self.query, keep_blank_values=True)
+        if REVOKED in filters.get("repository_id", ()):  # which means others by then
+            del filters["repository_id"]
         if self.per is not None and key:
             filters[self.per] = [literal(key)]
         between = {"since": format_us(since), "until": format_us(until)}

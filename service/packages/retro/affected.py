@@ -27,7 +27,6 @@ from service.packages.policy.repository import decode_advisories
 EVENTS: Final = (InstallAllowed.event, InstallWouldBlock.event)
 """The rows that count: installs from public registries, also those let through in audit mode."""
 
-MATCHING_MAX_S: Final = 600.0
 PACKAGES_NAMED: Final = 20
 
 _INSTALLS: Final = Query(conditions=(among("event", EVENTS),))
@@ -77,7 +76,9 @@ def rule_book(rules: Iterable[ReleaseRule], packages: Iterable[Package]) -> Book
     return {package: [each.on(*package) for each in compiled] for package in packages}
 
 
-async def find_affected(log: TenantLog, suspects: Suspects) -> list[InstalledFile]:
+async def find_affected(
+    log: TenantLog, suspects: Suspects, time_max_s: float | None = None
+) -> list[InstalledFile]:
     """The installed files that an advisory or rule would have blocked, and not as it was before.
 
     Files of segments that none of the packages is in are not read. Raises StoreFault, QueryTooSlow.
@@ -85,8 +86,8 @@ async def find_affected(log: TenantLog, suspects: Suspects) -> list[InstalledFil
     packages = suspects.packages
     if callable(packages):
         search = partial(_named, is_about=packages)
-        packages = await log.read(search, _INSTALLS, MATCHING_MAX_S)
-    files = await log.read(partial(_installed, packages=packages), _INSTALLS, MATCHING_MAX_S)
+        packages = await log.read(search, _INSTALLS, time_max_s)
+    files = await log.read(partial(_installed, packages=packages), _INSTALLS, time_max_s)
     books = await suspects.load([*{_package(file) for file in files}])
     return await in_thread(_judged, files, books)
 
@@ -120,7 +121,7 @@ async def newest_affected(log: TenantLog, files: Sequence[InstalledFile], limit:
         within, keys = _of(query, map(_package, files)), [file["key"] for file in files]
         return reader.select(snapshot, within, COLUMNS, f"{behind} LIMIT {limit:d}", keys=keys)
 
-    return conform(await log.read(read, _INSTALLS, MATCHING_MAX_S))
+    return conform(await log.read(read, _INSTALLS, None))
 
 
 def _package(file: InstalledFile) -> Package:

@@ -42,6 +42,7 @@ from service.store.store import Store
 from service.store.tables import AdvisoryEntry, Organisation, PolicyRevision
 from service.store.transaction import Transaction
 
+MATCHING_MAX_S: Final = 600.0
 _OLD: Final = aliased(AdvisoryEntry)
 _NEW: Final = AdvisoryEntry
 _IS_SAME: Final = and_(
@@ -115,7 +116,9 @@ class RetroMatcher:
         matches: list[InstallsMatched] = []
         for suspects in (await self._new_rules(due), await self._new_advisories(due)):
             if suspects is not None:
-                matches += count_affected(await find_affected(log, suspects), due.now)
+                matches += count_affected(
+                    await find_affected(log, suspects, MATCHING_MAX_S), due.now
+                )
         async with lease.write() as work:
             for match in matches:
                 work.record(due.tenant_id, match, self._by, subject=match.rule_id)
