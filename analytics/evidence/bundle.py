@@ -113,9 +113,16 @@ def _add(bundle: zipfile.ZipFile, name: str, content: IO[bytes]) -> None:
 
 
 def verify_bundle(
-    file: BinaryIO, policy: Policy | None = None, keys: Sequence[VerifierKey] = ()
+    file: BinaryIO,
+    policy: Policy | None = None,
+    keys: Sequence[VerifierKey] = (),
+    *,
+    is_complete: bool = False,
 ) -> Verification:
-    """What `file` proves. `policy`, or `keys` of the log, replace those that it brings."""
+    """What `file` proves. `policy`, or `keys` of the log, replace those that it brings.
+
+    If it `is_complete`, rows that are left out between its first and last one are a finding.
+    """
     result = Verification()
     with suppress(TooManyFindings), result.about("the bundle"), zipfile.ZipFile(file) as bundle:
         _check_files(bundle.infolist())
@@ -123,7 +130,8 @@ def verify_bundle(
             trusted = policy or _brought_policy(bundle, result, keys)
             with result.about(CHECKPOINT):
                 note = Note.parse(bundle.read(CHECKPOINT).decode())
-                _Verifier(bundle, result, trusted, note, trusted.checkpoint(note)).verify()
+                log = trusted.checkpoint(note)
+                _Verifier(bundle, result, trusted, note, log, is_complete).verify()
     return result
 
 
@@ -184,6 +192,7 @@ class _Verifier:
     policy: Policy
     note: Note
     checkpoint: Checkpoint
+    is_complete: bool
     rows: int = 0
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """The indexes of the rows, first and last of each range."""
@@ -264,10 +273,11 @@ class _Verifier:
         elif self.ranges[1:]:
             (_, last), (first, _) = self.ranges[:2]
             others = f", and {len(self.ranges) - 2:,} ranges behind" if self.ranges[2:] else ""
-            result.not_proved.append(
-                f"that these are all: the rows of index {last + 1} to {first - 1} are left out"
-                f"{others}"
-            )
+            left_out = f"the rows of index {last + 1} to {first - 1} are left out{others}"
+            if self.is_complete:
+                result.find(f"{ROWS}: {left_out}")
+            else:
+                result.not_proved.append(f"that these are all: {left_out}")
         result.not_proved.append(
             "that all was written that happened, or that created_at is true: rows are as logged"
         )

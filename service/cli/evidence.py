@@ -45,7 +45,15 @@ def evidence() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The logs and witnesses that you trust (c2sp.org/tlog-policy).",
 )
-def verify(path: Path, keys: tuple[str, ...], policy_path: Path | None) -> CommandResult:
+@click.option(
+    "--complete",
+    "is_complete",
+    is_flag=True,
+    help="Rows left out between the first and the last one of a bundle are a fault.",
+)
+def verify(
+    path: Path, keys: tuple[str, ...], policy_path: Path | None, is_complete: bool
+) -> CommandResult:
     """Verify a bundle, or a signed receipt with its export beside it, offline.
 
     Needs no server and no data dir. Without --key and --policy the keys that a bundle brings are
@@ -65,7 +73,7 @@ def verify(path: Path, keys: tuple[str, ...], policy_path: Path | None) -> Comma
         raise Invalid(f"{policy_path}: {error}") from error
     if not is_receipt(path):
         with path.open("rb") as file:
-            return _told(path, verify_bundle(file, policy, logs))
+            return _told(path, verify_bundle(file, policy, logs, is_complete=is_complete))
     if policy is None and not logs:
         raise KEY_NEEDED
     return _told(path, verify_receipt_file(path, policy or Policy(logs)))

@@ -193,6 +193,18 @@ def test_what_is_changed_is_named(change: Callable[[Files], str]) -> None:
     assert any(expected in finding for finding in found), found
 
 
+def test_a_row_removed_with_its_proof_is_a_finding_where_all_are_asked_for() -> None:
+    files = dict(ALL)
+    files["rows.ndjson"] = without_line(files["rows.ndjson"], 2)
+    del files[proof_name(102)]
+
+    result = verify_bundle(io.BytesIO(packed(files)), TRUSTED, is_complete=True)
+
+    assert result.findings == ["rows.ndjson: the rows of index 102 to 102 are left out"]
+    whole = verify_bundle(io.BytesIO(packed(ALL)), TRUSTED, is_complete=True)
+    assert whole.findings == []
+
+
 @pytest.mark.parametrize(
     ("left_out", "extent", "gaps"),
     [

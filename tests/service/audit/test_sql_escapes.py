@@ -13,6 +13,7 @@ from service.audit.refusals import SQL_TOO_LARGE
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import START, SettableClock, running_world, settings_over
+from tests.polling import HANG_S
 from tests.service.audit.conftest import AuditWorld
 
 PATH = "/api/v1/admin/orgs/acme/audit/sql"
@@ -314,11 +315,12 @@ async def test_no_row_of_another_organisation_is_found(target, statement):
     assert json.loads(text)["rows"] == []
 
 
-async def test_a_nested_statement_is_no_way_out(target):
+async def test_a_nested_statement_is_no_way_out(target, monkeypatch):
+    monkeypatch.setattr(target.services.sql_runner, "time_max_s", HANG_S)
     for depth in (10, 100_000 // 20):
         sql = "SELECT " + "(" * depth + "1" + ")" * depth
         status, _ = await attempt(target, sql[:8192])
-        assert status in {200, 400, 503}  # or it takes too long, which ends it
+        assert status in {200, 400}
 
 
 async def test_the_service_still_answers(target):
