@@ -78,6 +78,9 @@ INSTALL_NOT_RECORDED: Final = ServerBusy.of(
     "the install cannot be recorded, so the file is not served:"
     " the journal of this organisation is full; try again later"
 )
+DECIDED_BEFORE: Final = ServerBusy.of(
+    "the policy or the blocklist changed while the install was decided: try again"
+)
 INSTALL_NOT_STORED: Final = StoreUnavailable.of(
     "the install cannot be recorded, so the file is not served:"
     " storage is full; try again once its operator has freed disk space"

@@ -33,7 +33,7 @@ from service.packages.npm.render import (
 from service.packages.npm.tags import move_tags
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
-from service.packages.proxy.installs import Installer, OfferedFile
+from service.packages.proxy.installs import Installer, OfferedFile, decided
 from service.packages.proxy.page_cache import RenderedPage, make_page
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
@@ -121,7 +121,8 @@ async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseRe
     if name == "-":  # npm's endpoints other than packages, such as its search: not served
         raise PACKAGE_FILE_MISSING
     if rest.startswith("-/"):
-        return await _file(services, org, principal, name, rest.removeprefix("-/"))
+        file = rest.removeprefix("-/")
+        return await decided(partial(_file, services, org, principal, name, file))
     if "/" in rest:
         raise NotFound
     return await _document(services, org, name, rest or None)

@@ -38,6 +38,7 @@ from service.core.settings import Settings
 from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
 from service.packages.policy.model import InForce, PolicyDecision
+from service.packages.policy.repository import find_in_force
 from service.packages.proxy.artifacts import (
     ArtifactName,
     Artifacts,
@@ -54,7 +55,12 @@ from service.packages.proxy.install_marks import (
     keep_mark,
     remove_mark,
 )
-from service.packages.refusals import INSTALL_NOT_RECORDED, INSTALL_NOT_STORED, NotAsDocumented
+from service.packages.refusals import (
+    DECIDED_BEFORE,
+    INSTALL_NOT_RECORDED,
+    INSTALL_NOT_STORED,
+    NotAsDocumented,
+)
 from service.store.group_commit import GroupCommit
 from service.store.journal import JournalSize
 from service.store.organisations import find_trust_revision
@@ -222,7 +228,8 @@ class InstallLog:
         """The install, once its audit row is durable; a repeat gets the first row's.
 
         The row is attributed to the CI job if that is still trusted at the commit. Raises
-        INSTALL_NOT_RECORDED and StoreUnavailable: then no byte may be sent.
+        INSTALL_NOT_RECORDED, StoreUnavailable, and DECIDED_BEFORE if another policy or blocklist is
+        in force by now than the install was decided under: then no byte may be sent.
         """
 
         async def attempt(principal: InstallPrincipal) -> RecordedInstall | None:
@@ -324,6 +331,7 @@ class InstallLog:
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
             _keep_artifact(work, install)
             return _Committed(known)
+        _check_in_force(work, tenant_id, install)
         batch = _batch(principal, install, install.envelope, work.now, install.admission)
         first_seq, is_seal_due = self._store_row(work, tenant_id, batch)
         mark = Mark(work.now, first_seq)
@@ -378,6 +386,16 @@ class InstallLog:
         _, is_seal_due = self._store_row(work, recorded.org.id, batch)
         remove_mark(work.transaction, recorded.key)
         return _Committed(mark, True, is_seal_due)
+
+
+def _check_in_force(work: SyncUnitOfWork, tenant_id: str, install: Install) -> None:
+    """Raise DECIDED_BEFORE if the file was to be served under what is no longer in force."""
+    # Under the write lock, which a change of what is in force takes as well: a row is committed
+    # before it, and the snapshot in which past installs are looked for after it has the row; or it
+    # is decided by what is new. So no install is missed.
+    is_refused = install.decision.is_refused
+    if not is_refused and find_in_force(work.transaction, tenant_id) != install.in_force:
+        raise DECIDED_BEFORE
 
 
 def _check_artifact(work: SyncUnitOfWork, install: Install) -> None:

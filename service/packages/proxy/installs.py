@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,12 +23,15 @@ from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.packages.proxy.install_log import Install, RecordedInstall
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import AdmittedFile
-from service.packages.refusals import PACKAGE_FILE_MISSING
+from service.packages.refusals import DECIDED_BEFORE, PACKAGE_FILE_MISSING
 from service.store.tables import Organisation
 
 # A product as RFC 9110 (10.1.5) defines it: a name, and a version behind a slash.
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PRODUCT: Final = re.compile(rf"({_WORD}(?:/{_WORD})?)(?:[ \t(]|$)", re.ASCII)
+
+DECISIONS_MAX: Final = 3
+"""How often an install is decided while what it is decided under keeps changing."""
 
 _log = structlog.get_logger(__name__)
 
@@ -153,6 +157,17 @@ class Installer:
             is_offered=file.is_offered,
             is_continuation=is_continuation(request, file.key),
         )
+
+
+async def decided(serve: Callable[[], Awaitable[Response]]) -> Response:
+    """What `serve` answers, which is asked again if its decision is overtaken by another policy.
+
+    Raises DECIDED_BEFORE after DECISIONS_MAX times.
+    """
+    for _ in range(DECISIONS_MAX - 1):
+        with suppress(DECIDED_BEFORE):
+            return await serve()
+    return await serve()
 
 
 def client_of(user_agent: str | None) -> str | None:

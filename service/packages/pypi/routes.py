@@ -9,11 +9,12 @@ from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.ecosystems import Ecosystem
+from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.disk_cache import OpenedFile
 from service.packages.proxy.file_answer import file_answer
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
-from service.packages.proxy.installs import Installer, OfferedFile
+from service.packages.proxy.installs import Installer, OfferedFile, decided
 from service.packages.proxy.page_cache import RenderedPage, make_page
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
@@ -72,6 +73,12 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
 async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
     """A file, once its install is recorded, or a redirect to the reason for its refusal."""
     principal, org = await services.authorize(request, slug)
+    return await decided(partial(_file, services, org, principal, origin, path))
+
+
+async def _file(
+    services: ProxyServices, org: Organisation, principal: InstallPrincipal, origin: str, path: str
+) -> Response:
     wanted = path.removesuffix(METADATA_SUFFIX)
     distribution = parse_filename(wanted.rpartition("/")[2])
     if distribution is None:
