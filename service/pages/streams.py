@@ -7,7 +7,7 @@ from quart.typing import ResponseReturnValue
 
 from service.access.roles import Capability
 from service.audit.services import AuditServices
-from service.audit.streams.sinks import SinkKind
+from service.audit.streams.sinks import Format, SinkKind
 from service.audit.streams.streams_api import (
     StreamEntry,
     change,
@@ -24,6 +24,7 @@ from service.web.endpoint import Call
 blueprint = Blueprint("dashboard_streams", __name__, url_prefix="/admin/ui/orgs/<slug>/streams")
 
 _KINDS: Final = [(kind, kind) for kind in get_args(SinkKind)]
+_FORMATS: Final = [(name, name) for name in get_args(Format)]
 _FIRST: Final = (("now", "new rows alone"), ("start", "all rows there are"))
 
 
@@ -44,7 +45,13 @@ async def streams_page(call: Call[DashboardServices]) -> View:
         streams = await list_streams(session, call.org)
     snapshot, now = await call.services.store.snapshot(call.org.id), call.services.clock()
     entries = [StreamEntry.of(stream, snapshot, now) for stream in streams]
-    return {"streams": entries, "kinds": _KINDS, "first": _FIRST, "tested": None}
+    return {
+        "streams": entries,
+        "kinds": _KINDS,
+        "formats": _FORMATS,
+        "first": _FIRST,
+        "tested": None,
+    }
 
 
 def _created(_: Call[DashboardServices], stream: StreamEntry) -> IssuedSecret:

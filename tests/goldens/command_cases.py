@@ -69,6 +69,8 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "stream create": (
         "--org acme --name more --kind webhook --url https://127.0.0.1:1/rows",
         "--org acme --name more --kind splunk_hec --url https://127.0.0.1:1/rows",
+        "--org acme --name more --kind webhook --url https://127.0.0.1:1/rows --format ocsf",
+        "--org acme --name more --kind chat --url https://127.0.0.1:1/rows --format ocsf",
         "--org acme --name more --kind syslog --url https://127.0.0.1:1/rows",
         "--org acme --name more --kind x --url https://127.0.0.1:1/rows",
         "--org acme --name more --kind otlp --url https://127.0.0.1:1/rows --query x=1",

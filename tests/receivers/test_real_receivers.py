@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from analytics.model.envelopes import ENVELOPES
+from service.audit.streams.rows import lines_of
 from service.audit.streams.sending import Sender
 from service.core.settings import REPOSITORY
+from tests.analytics.samples import TENANT, sample_row, table_of
 from tests.budgets import only_full
 from tests.nginx import make_certificates
 from tests.receivers.programs import (
@@ -106,6 +109,24 @@ async def test_the_query_for_tenzir_gives_the_digest_of_a_record(streams, tmp_pa
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
     found = json.loads(ran.stdout)
     assert (found["held"], found["ids_sha256"]) == (record["rows"], record["ids_sha256"])
+
+
+async def test_tenzir_has_the_types_of_every_event_in_ocsf(tmp_path):
+    """Whatever differs from the schema of OCSF is a warning of `ocsf_cast`."""
+    rows = [
+        sample_row(event=event, decision=envelope.decision, payload='{"member_id": "m"}')
+        for event, envelope in ENVELOPES.items()
+    ]
+    lines = lines_of(TENANT, "ocsf", table_of(rows))
+    (tmp_path / "rows.ndjson").write_bytes(b"".join(line.text + b"\n" for line in lines))
+    (recipe,) = re.findall(r"```tenzir\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    source = f'from_file "{tmp_path}/rows.ndjson" {{ read_ndjson }}'
+    command = [tenzir(), f"{source}\n{recipe}\nwrite_ndjson"]
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert ran.stderr == ""
+    events = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [each["metadata"]["event_code"] for each in events] == list(ENVELOPES)
+    assert {each["time"] for each in events} == {each["time_dt"] for each in events}
 
 
 async def test_tenzir_refuses_another_token(streams, tmp_path):

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 from sqlalchemy import bindparam, select, update
@@ -28,7 +28,7 @@ from service.access.callers import service_context
 from service.audit.lake import Lake
 from service.audit.streams.rows import CHUNK_ROWS, RowReader, lines_of, record_of
 from service.audit.streams.sending import Refused, Sender
-from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Line, instant, send_lines
+from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Format, Line, instant, send_lines
 from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
@@ -270,7 +270,7 @@ class Courier:
         name, at = self.stream.id, self._position
         start, lines, upto, is_end = self._all.chunks.find(name)[1] or (at, [], at, False)
         if not start <= at < upto:
-            encode = partial(lines_of, self.stream.tenant_id)
+            encode = partial(lines_of, self.stream.tenant_id, cast("Format", self.stream.format))
             lines, upto, is_end = await self._all.reader.after(
                 self.stream, at, self._chunk_rows, encode
             )

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qs
 
 import msgspec
@@ -22,13 +22,15 @@ from analytics.model.instants import format_us
 from analytics.model.schema import audit_id
 from service.audit.evidence.trees import last_checkpoint, log_name
 from service.audit.lake import Lake
-from service.audit.streams.sinks import Line
+from service.audit.streams.ocsf import ocsf_line
+from service.audit.streams.sinks import Format, Line
 from service.store.store import Store
 from service.store.tables import EvidenceTree, Stream
 
 CHUNK_ROWS: Final = 16_384
 """How many rows are read at a time at most."""
 RECONCILIATION: Final = "stream_reconciliation"
+_IN: Final[dict[Format, Callable[[Line], Line]]] = {"wire": lambda line: line, "ocsf": ocsf_line}
 _Made = TypeVar("_Made")
 
 
@@ -66,14 +68,14 @@ def seqs_of(rows: pa.Table) -> list[int]:
     return seqs
 
 
-def lines_of(tenant_id: str, rows: pa.Table) -> list[Line]:
+def lines_of(tenant_id: str, form: Format, rows: pa.Table) -> list[Line]:
     """Rows as they are sent."""
     pieces = TextEncoder(tenant_id, JsonSpelling("", "\n")).texts(rows) if rows.num_rows else ()
     texts = b"".join(piece for piece, _ in pieces).split(b"\n")
     at = (rows[name].cast(pa.int64()).to_pylist() for name in ("created_at", "received_at"))
     # Not strict: a line feed ends the last text.
     columns = (seqs_of(rows), *at, rows["event"].to_pylist(), texts)
-    return [Line(*values) for values in zip(*columns, strict=False)]
+    return [_IN[form](Line(*values)) for values in zip(*columns, strict=False)]
 
 
 async def record_of(
@@ -114,10 +116,11 @@ async def record_of(
             "root": base64.b64encode(last.root).decode(),
             "last_id": audit_id(last.last_seq),
         }
-    return record_line(upto, record, now)
+    return record_line(stream, upto, record, now)
 
 
-def record_line(seq: int, record: dict[str, Any], now: datetime) -> Line:
+def record_line(stream: Stream, seq: int, record: dict[str, Any], now: datetime) -> Line:
     """A record that is no row, sent as one."""
     at_us = round(now.timestamp() * 1e6)
-    return Line(seq, at_us, at_us, record["event"], msgspec.json.encode(record))
+    line = Line(seq, at_us, at_us, record["event"], msgspec.json.encode(record))
+    return _IN[cast("Format", stream.format)](line)

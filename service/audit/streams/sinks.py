@@ -36,6 +36,7 @@ _REGION: Final = re.compile(r"s3[.-]([a-z]{2}-[a-z-]+-[0-9])\.")
 
 _encode: Final = msgspec.json.Encoder().encode
 SinkKind = Literal["webhook", "splunk_hec", "otlp", "syslog", "s3", "chat", "pagerduty", "mail"]
+Format = Literal["wire", "ocsf"]
 FOR_PEOPLE: Final = {"chat": 20, "pagerduty": 1, "mail": 100}
 """Kinds that send people sentences, with the number of rows in one message."""
 ALERTS_ALONE: Final = "event=alert_fired"

@@ -27,6 +27,7 @@ from service.audit.streams.sinks import (
     FOR_PEOPLE,
     SCHEMES,
     WEBHOOK_PREFIX,
+    Format,
     SinkKind,
     send_lines,
 )
@@ -63,6 +64,7 @@ NO_SECRET: Final = Invalid.of(
     " routing key of PagerDuty, or any printable ASCII",
     field="secret",
 )
+NO_FORMAT: Final = Invalid.of("format ocsf is not for what people are sent", field="format")
 NO_ROW: Final = Invalid.of("after must be start, now or the id of a row", field="after")
 _WRITE: Final = Capability.STREAM_WRITE
 _ADDRESS: Final = re.compile(r"[^\s@]+@[a-zA-Z0-9.-]+")
@@ -89,6 +91,7 @@ class NewStream(Request):
     name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
     kind: SinkKind
     url: Annotated[str, Meta(max_length=2_000)]
+    format: Annotated[Format, Meta(description="Rows as the API has them, or OCSF 1.8.0.")] = "wire"
     query: Annotated[str, Meta(description="Filters, as of a saved search; empty for all.")] = ""
     after: After = "now"
     secret: Secret = ""
@@ -108,6 +111,7 @@ class StreamEntry(SecretAnswer):
     id: str
     name: str
     kind: str
+    format: str
     url: str
     query: str
     state: Annotated[str, Meta(description="active, paused or suspended.")]
@@ -126,7 +130,7 @@ class StreamEntry(SecretAnswer):
         """A stream in the API's representation."""
         lag = sum(min(rows, max(0, last - stream.cursor)) for _, last, rows in snapshot.spans)
         behind = now - (stream.cursor_at or stream.created_at)
-        facts = {name: getattr(stream, name) for name in cls.__struct_fields__[:6]}
+        facts = {name: getattr(stream, name) for name in cls.__struct_fields__[:7]}
         return cls(
             **facts,
             cursor=audit_id(stream.cursor),
@@ -171,6 +175,8 @@ def parse_new_stream(given: dict[str, Any]) -> NewStream:
         is_url = False
     if not is_url or parts.scheme not in SCHEMES[new.kind]:
         raise NO_STREAM_URL
+    if new.kind in FOR_PEOPLE and new.format != "wire":
+        raise NO_FORMAT
     try:
         parameters = parse_qs(new.query, keep_blank_values=True, strict_parsing=bool(new.query))
         parse_query(parameters, has_order=False)
@@ -198,7 +204,7 @@ async def list_(call: Call[AuditServices]) -> StreamList:
     returns=StreamEntry,
     status=201,
     is_sensitive=True,
-    refuses=[NO_STREAM_URL, NO_SECRET, NO_ROW, STREAM_EXISTS, TOO_MANY_STREAMS],
+    refuses=[NO_STREAM_URL, NO_FORMAT, NO_SECRET, NO_ROW, STREAM_EXISTS, TOO_MANY_STREAMS],
 )
 async def create(call: WriteCall[AuditServices], new: NewStream) -> StreamEntry:
     """Send the organisation's rows to a receiver from now on, at least once and in order."""
@@ -210,7 +216,7 @@ async def create(call: WriteCall[AuditServices], new: NewStream) -> StreamEntry:
     stream = Stream(
         id=new_id("stream"),
         tenant_id=call.org.id,
-        **{name: getattr(new, name) for name in ("name", "kind", "url", "query")},
+        **{name: getattr(new, name) for name in ("name", "kind", "format", "url", "query")},
         revision=0,
         parked=0,
         created_by=call.by.actor,
@@ -275,7 +281,7 @@ async def send_test(services: AuditServices, org: Organisation, stream_id: str) 
     now = services.clock()
     record = {"id": new_id("test"), "created_at": format_us(now), "event": "stream_test"}
     about = {"tenant_id": org.id, "stream_id": stream.id}
-    line = record_line(stream.cursor, record | about, now)
+    line = record_line(stream, stream.cursor, record | about, now)
     outcome = await send_lines(services.sender, services.settings, stream, [line], now)
     return StreamTest(accepted=isinstance(outcome, Delivered), answer=outcome.text)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from analytics.model import decision_reason as decision_reason_module
 from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
 from analytics.model.envelopes import ENVELOPES, OidcBindingRevoked
+from analytics.model.events import Envelope
 from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS
 from analytics.model.log_envelopes import AuditExported, AuditPruned
 
@@ -46,8 +47,7 @@ def _values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def any_envelope(draw: st.DrawFn) -> dict[str, Any]:
-    model = draw(st.sampled_from(list(ENVELOPES.values())))
+def envelope_of(draw: st.DrawFn, model: type[Envelope]) -> dict[str, Any]:
     keys = {
         field.name: draw(_values(field.type)) for field in msgspec.inspect.type_info(model).fields
     }
@@ -56,6 +56,10 @@ def any_envelope(draw: st.DrawFn) -> dict[str, Any]:
     if "published_at" in keys:
         keys["published_at"] = "2026-01-31T08:00:00.123456+00:00"
     return msgspec.to_builtins(model(**keys))
+
+
+def any_envelope() -> st.SearchStrategy[dict[str, Any]]:
+    return st.sampled_from(list(ENVELOPES.values())).flatmap(envelope_of)
 
 
 @given(any_envelope())
