@@ -95,6 +95,16 @@ class TrustDowngraded(Envelope, frozen=True, kw_only=True):
     verified: bool
 
 
+class ReleaseWithdrawn(Envelope, frozen=True, kw_only=True):
+    """An install was blocked: since `withdrawn_at` its registry lists the file no more."""
+
+    event = Event("release_withdrawn")
+    label = "Blocked: withdrawn"
+    icon = "ban"
+    decision = Decision.BLOCKED
+    withdrawn_at: str
+
+
 class InstallWouldBlock(Envelope, frozen=True, kw_only=True):
     """An install was allowed because the policy only records what it would have blocked.
 
@@ -105,7 +115,7 @@ class InstallWouldBlock(Envelope, frozen=True, kw_only=True):
     label = "Allowed: would be blocked"
     icon = "alert"
     decision = Decision.ALLOWED
-    blocked_by: Literal["blocklist_hit", "cooldown_active", "trust_downgraded"]
+    blocked_by: Literal["blocklist_hit", "cooldown_active", "trust_downgraded", "release_withdrawn"]
     rule_id: str | None
     trust: TrustDowngraded | msgspec.UnsetType = msgspec.UNSET
 

@@ -80,8 +80,9 @@ class BlocklistImported(Envelope, frozen=True, kw_only=True):
 class InstallsMatched(Envelope, frozen=True, kw_only=True):
     """An advisory (`source` osv) or a deny rule (operator) would have blocked past installs.
 
-    `number` is the blocklist's generation, or the policy's revision, that it came with. `packages`
-    are the first of them, each with its ecosystem; `runs` is the number of CI runs.
+    Or they were of a release that its registry has withdrawn (registry). `number` is the
+    blocklist's generation, or else the policy's revision, by then. `packages` are the first of
+    them, each with its ecosystem; `runs` is the number of CI runs.
     """
 
     event = Event("installs_matched")
@@ -89,7 +90,7 @@ class InstallsMatched(Envelope, frozen=True, kw_only=True):
     icon = "alert"
     changes_org = False
     rule_id: str
-    source: Literal["osv", "operator"]
+    source: Literal["osv", "operator", "registry"]
     packages: list[str]
     installs: Count
     runs: Count

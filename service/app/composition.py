@@ -276,8 +276,8 @@ def _installs(
     policies = PolicyCache(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client(settings.proxy_connections_max, offline)
-    parts = registry_parts(settings, upstream_http, packages, worker, clock, metrics)
     artifacts = Artifacts(store)
+    parts = registry_parts(settings, upstream_http, packages, worker, clock, metrics, artifacts)
     own_registries = load_registries(settings.proxy_registries_file)
     proxy = ProxyServices(
         public_url=settings.public_url,

@@ -181,8 +181,8 @@ async def blocklist_affected(
 ) -> CommandResult:
     """Show the past installs that the advisory or deny rule ID would have blocked.
 
-    Without ID, what was found when advisories and rules were new. Without --org of all
-    organisations, which needs the admin token.
+    Or those of a release that its registry withdrew: withdrawn:npm:left-pad@1.0.0. Without ID,
+    what was found when it was new. Without --org of all organisations, which needs the admin token.
     """
     listed = [] if slug else (await client.get("/api/v1/operator/orgs"))["organisations"]
     slugs = [slug] if slug else [org["slug"] for org in listed]
@@ -193,7 +193,7 @@ async def blocklist_affected(
     else:
         orgs = [await client.get(org_path(each, "affected", rule_id)) for each in slugs]
         if not any(each["is_in_force"] for each in orgs):
-            raise NotFound(f"no advisory and no deny rule in force has the id {rule_id}")
+            raise NotFound(f"no advisory, deny rule or withdrawn release has the id {rule_id}")
     rows = [{"org": each["org"]} | line for each in orgs for line in each["affected"]]
     table = Table.of("Affected installs", rows, _AFFECTED, ["first_at", "last_at"])
     return CommandResult({"orgs": orgs}, [], table)

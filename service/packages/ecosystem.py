@@ -49,8 +49,9 @@ class Release:
 
     `name` is canonical, `version` as the registry spells it. `published_at` is None if the registry
     does not say. `digests` are `sha256:<hex>`, `sha512:<hex>` or `sha1:<hex>`, in lower case.
-    `is_withdrawn` is set for what the registry lists, and clients choose only if it is pinned.
-    `provenance` is None if it is not known. `attestation` is the URL of its attestations.
+    `is_yanked` is set for what the registry lists, and clients choose only if it is pinned.
+    `provenance` is None if it is not known. `attestation` is the URL of its attestations. Since
+    `withdrawn_at` its registry lists it no more.
     """
 
     ecosystem: Ecosystem
@@ -58,9 +59,10 @@ class Release:
     version: str
     published_at: datetime | None = None
     digests: frozenset[str] = frozenset()
-    is_withdrawn: bool = False
+    is_yanked: bool = False
     provenance: Provenance | None = None
     attestation: str | None = None
+    withdrawn_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

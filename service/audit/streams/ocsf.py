@@ -35,7 +35,8 @@ class OcsfClass(IntEnum):
 _OTHER: Final = 99
 _ACTIVITIES: Final[dict[tuple[OcsfClass, int], str]] = {
     (OcsfClass.APPLICATION_LIFECYCLE, 1): "oss_first_party install_allowed install_would_block"
-    " blocklist_hit cooldown_active trust_downgraded artifact_changed install_cut",
+    " blocklist_hit cooldown_active trust_downgraded release_withdrawn artifact_changed"
+    " install_cut",
     (OcsfClass.AUTHENTICATION, 1): "oauth_login_succeeded passkey_authentication_succeeded"
     " link_sign_in_succeeded device_sign_in_succeeded sign_in_failed",
     (OcsfClass.AUTHENTICATION, 2): "signed_out session_revoked",

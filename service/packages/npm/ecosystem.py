@@ -19,7 +19,7 @@ from service.packages.npm.document import (
     release_package,
     releases_of,
 )
-from service.packages.npm.packument import parse_package
+from service.packages.npm.packument import listed_files, parse_package
 from service.packages.npm.versions import npm_spellings, parse_npm_range, parse_npm_version
 from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
@@ -71,6 +71,7 @@ def _codec(origins: Origins) -> Codec[NpmPackage]:
         encode=encode_package,
         decode=decode_package,
         release=release_package,
+        listed=listed_files,
     )
 
 

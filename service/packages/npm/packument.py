@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from service.packages.ecosystem import Provenance
-from service.packages.npm.document import VERSIONS_MAX, NpmPackage, PackageVersion
+from service.packages.npm.document import VERSIONS_MAX, NpmPackage, PackageVersion, file_name
 from service.packages.proxy.documents import (
     DOCUMENT_BYTES_MAX,
     DocumentInvalid,
@@ -65,6 +65,11 @@ _ABBREVIATED: Final[tuple[str, ...]] = (
 )
 """Members of a version in the abbreviated form (npm's registry API), except those we write."""
 
+_BAD_VERSION: Final = "version has characters that versions must not have"
+_TAG_ALONE: Final = "dist-tag without its version"
+_LARGE_MEMBER: Final = "member is too large"
+_NEVER_OFFERED: Final = frozenset({_BAD_VERSION, _TAG_ALONE, _LARGE_MEMBER})
+
 _INSTALL_SCRIPTS: Final = ("preinstall", "install", "postinstall")
 
 _MEMBERS: Final = msgspec.json.Decoder(Members)
@@ -110,6 +115,12 @@ def parse_package(body: bytes, name: str, origins: Origins) -> NpmPackage:
         dropped=dict(dropped),
         is_unpublished="unpublished" in stated,
     )
+
+
+def listed_files(package: NpmPackage) -> frozenset[str] | None:
+    """The names of all tarballs; None if one was dropped that may have been offered before."""
+    names = frozenset(file_name(package.name, version) for version in package.versions)
+    return names if package.dropped.keys() <= _NEVER_OFFERED else None
 
 
 def _document(body: bytes) -> Members:
@@ -164,7 +175,7 @@ def _small(members: Members, dropped: Counter[str]) -> Members:
             kept[name] = raw
             size += length
         else:
-            dropped["member is too large"] += 1
+            dropped[_LARGE_MEMBER] += 1
     return kept
 
 
@@ -186,7 +197,7 @@ def _tags(
         if version in versions and len(tag) <= TAG_CHARS_MAX:
             tags[tag] = version
         else:
-            dropped["dist-tag without its version"] += 1
+            dropped[_TAG_ALONE] += 1
     return tags
 
 
@@ -195,7 +206,7 @@ def _parse_version(
 ) -> PackageVersion:
     """One version. Raises EntryDropped."""
     if not _VERSION.fullmatch(version):
-        raise EntryDropped("version has characters that versions must not have")
+        raise EntryDropped(_BAD_VERSION)
     if memoryview(raw).nbytes > VERSION_BYTES_MAX:
         raise EntryDropped("version is too large")
     try:

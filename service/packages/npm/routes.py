@@ -33,7 +33,7 @@ from service.packages.npm.render import (
 from service.packages.npm.tags import move_tags
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
-from service.packages.proxy.installs import Installer, OfferedFile, decided
+from service.packages.proxy.installs import Installer, OfferedFile, decided, serve_or_withdrawn
 from service.packages.proxy.page_cache import RenderedPage, make_page
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
@@ -121,8 +121,11 @@ async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseRe
     if name == "-":  # npm's endpoints other than packages, such as its search: not served
         raise PACKAGE_FILE_MISSING
     if rest.startswith("-/"):
-        file = rest.removeprefix("-/")
-        return await decided(partial(_file, services, org, principal, name, file))
+        file = without_folder(rest.removeprefix("-/"))
+        listed = partial(_file, services, org, principal, name, file)
+        names = name, file.rpartition("/")[2]
+        serve = partial(serve_or_withdrawn, services, org, principal, NPM, names, listed)
+        return await decided(serve)
     if "/" in rest:
         raise NotFound
     return await _document(services, org, name, rest or None)
@@ -149,7 +152,7 @@ async def _file(
     services: ProxyServices, org: Organisation, principal: InstallPrincipal, name: str, file: str
 ) -> Response:
     """A tarball, once its install is recorded, or a redirect to the reason for its refusal."""
-    find = partial(find_file, file=without_folder(file))
+    find = partial(find_file, file=file)
     located, listed = await services.find(NPM, org, name, find)
     registry, policy = located.registry, located.policy
     if listed is None:

@@ -99,6 +99,16 @@ class RuleEntry(ReleasesEntry, kw_only=True, frozen=True, forbid_unknown_fields=
     ] = None
 
 
+class AllowEntry(RuleEntry, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Releases that need not wait."""
+
+    withdrawn: Annotated[
+        # Left out unless it is set, as `trust`: nodes of earlier versions do not know them.
+        bool | msgspec.UnsetType,
+        Meta(description="Serve them from the cache, too, once their registry has withdrawn them"),
+    ] = msgspec.UNSET
+
+
 class TrustEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What is done with a release of weaker provenance than earlier ones of its package."""
 
@@ -113,7 +123,6 @@ class CooldownEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     min_age_days: Annotated[int, Meta(ge=1, le=DAYS_MAX)]
     exempt: list[PackageEntry] = []
     cure: Annotated[
-        # Left out unless it is set, as `trust`: nodes of earlier versions do not know them.
         bool | msgspec.UnsetType,
         Meta(description="Allow the lowest fixed release if all that are old enough are affected"),
     ] = msgspec.UNSET
@@ -130,8 +139,8 @@ class PolicyDocument(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     deny: list[RuleEntry] = []
     trust: TrustEntry | msgspec.UnsetType | None = msgspec.UNSET
     allow: Annotated[
-        list[RuleEntry],
-        Meta(description="Exceptions from the cooldown, and nothing else."),
+        list[AllowEntry],
+        Meta(description="Exceptions from the cooldown, and from withdrawals if they say so."),
     ] = []
     cooldown: CooldownEntry | None = None
 
@@ -222,7 +231,13 @@ def to_document(policy: InstallPolicy) -> PolicyDocument:
         ],
         deny=[_rule_entry(rule) for rule in policy.deny],
         trust=msgspec.UNSET if policy.trust is None else _trust_entry(policy.trust),
-        allow=[_rule_entry(rule) for rule in policy.allow],
+        allow=[
+            AllowEntry(
+                **msgspec.structs.asdict(_rule_entry(rule)),
+                withdrawn=rule.withdrawn or msgspec.UNSET,
+            )
+            for rule in policy.allow
+        ],
         cooldown=None
         if cooldown is None
         else CooldownEntry(
@@ -318,13 +333,20 @@ def _rule(field: str, entry: RuleEntry) -> ReleaseRule:
         reason=None
         if entry.reason is None
         else check_line(f"{field}.reason", entry.reason, REASON_MAX),
+        withdrawn=_is_for_withdrawn(entry),
     )
 
 
 def _stored_rule(field: str, entry: RuleEntry) -> ReleaseRule:
     """A rule that was checked when it was stored, as `_rule_entry` wrote it."""
     packages = _packages(field, entry.ecosystem, entry.package)
-    return ReleaseRule(entry.id or "", packages, tuple(entry.versions), entry.reason)
+    return ReleaseRule(
+        entry.id or "", packages, tuple(entry.versions), entry.reason, _is_for_withdrawn(entry)
+    )
+
+
+def _is_for_withdrawn(entry: RuleEntry) -> bool:
+    return isinstance(entry, AllowEntry) and entry.withdrawn is True
 
 
 def _rule_entry(rule: ReleaseRule) -> RuleEntry:

@@ -1,4 +1,4 @@
-"""Deciding on a release: first-party, deny, OSV, trust, allow, the cure, cooldown."""
+"""Deciding on a release: first-party, deny, OSV, trust, withdrawn, allow, the cure, cooldown."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -16,6 +16,7 @@ from analytics.model.envelopes import (
     InstallAllowed,
     OssFirstParty,
     ProvenanceLevel,
+    ReleaseWithdrawn,
     TrustDowngraded,
 )
 from analytics.model.instants import format_ms
@@ -28,6 +29,7 @@ from service.packages.policy.model import (
     DOWNGRADED,
     NOTHING_IN_FORCE,
     TOO_NEW,
+    WITHDRAWN,
     InForce,
     InstallPolicy,
     PackagePattern,
@@ -84,6 +86,7 @@ class PackagePolicy:
     deny: Rules
     advisories: PackageAdvisories
     allow: Rules
+    allow_withdrawn: Rules
     min_age: timedelta | None
     version: str
     in_force: InForce = NOTHING_IN_FORCE
@@ -110,6 +113,7 @@ class PackagePolicy:
             return self._first_party(self.registry)
         version = self._version_of(release)
         blocked = self._blocked_at_any_age(release, version, now)
+        blocked = blocked or self._withdrawn(release, version)
         if blocked is not None:
             return blocked
         # The allow rules in it lift nothing else.
@@ -132,13 +136,13 @@ class PackagePolicy:
     def _find_cure(self, releases: Iterable[Release], now: datetime) -> Cure | None:
         """The lowest version above all that are old enough, if advisories affect all of those.
 
-        Releases that are withdrawn or cannot be compared do not count, prereleases only if there
+        Releases that are yanked or cannot be compared do not count, prereleases only if there
         is nothing else.
         """
         known = [
             (sort_key(version), version, each)
             for each in releases
-            if not each.is_withdrawn and (version := self._version_of(each)) is not None
+            if not each.is_yanked and (version := self._version_of(each)) is not None
         ]
         old = [entry for entry in known if self._is_old_enough(entry[2], now)]
         if any(not is_prerelease(version) for _, version, _ in old):
@@ -204,6 +208,16 @@ class PackagePolicy:
             or (self._weaker(release, version, now) if is_rule else None)
         )
 
+    def _withdrawn(
+        self, release: Release, version: ComparableVersion | None
+    ) -> PolicyDecision | None:
+        """Blocked as its registry lists it no more, unless a rule allows such releases."""
+        if release.withdrawn_at is None or self.allow_withdrawn.first_proven(version):
+            return None
+        at = format_ms(release.withdrawn_at)
+        reason = f"{WITHDRAWN}its registry has not listed it since {at}"
+        return self._blocked(ReleaseWithdrawn(withdrawn_at=at), None, reason)
+
     def _weaker(
         self, release: Release, version: ComparableVersion | None, now: datetime
     ) -> PolicyDecision | None:
@@ -255,8 +269,7 @@ class PackagePolicy:
         """Blocked as too young, allowed by an exception from that, or None."""
         if self._is_old_enough(release, now):
             return None
-        # Unlike a deny rule: a version that cannot be read cannot be shown to lie inside a range.
-        rule = self.allow.first_without_range() if version is None else self.allow.first(version)
+        rule = self.allow.first_proven(version)
         if rule is not None:
             reason = f"rule {rule.rule_id} lifts the cooldown"
             return replace(_ALLOWED, rule_id=rule.rule_id, reason=reason)
@@ -278,7 +291,7 @@ class PackagePolicy:
 
     def _blocked(
         self,
-        envelope: BlocklistHit | CooldownActive | TrustDowngraded,
+        envelope: BlocklistHit | CooldownActive | ReleaseWithdrawn | TrustDowngraded,
         rule_id: str | None,
         reason: str,
     ) -> PolicyDecision:
@@ -331,7 +344,10 @@ class CompiledPolicy:
         """What the policy and the `advisories` on the package `name` (canonical) say about it."""
         registry = next(iter(self._first_party[ecosystem].matches(name)), None)
         deny = self._deny_rules(*self._deny[ecosystem].matches(name))
-        allow = self._allow_rules(*self._allow[ecosystem].matches(name))
+        allowing = list(self._allow[ecosystem].matches(name))
+        allow = self._allow_rules(*allowing)
+        also_withdrawn = [each for each in allowing if self._policy.allow[each].withdrawn]
+        allow_withdrawn = self._allow_rules(*also_withdrawn)
         mode, min_age = self._policy.mode, self._min_age(ecosystem, name)
         trust = self._trust(ecosystem, name) if registry is None else None
         has_cure = min_age is not None and bool(advisories) and self._has_cure
@@ -354,6 +370,7 @@ class CompiledPolicy:
             deny,
             advisories,
             allow,
+            allow_withdrawn,
             min_age,
             version,
             trust=trust,

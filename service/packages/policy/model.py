@@ -10,6 +10,7 @@ from analytics.model.envelopes import (
     ArtifactChanged,
     BlocklistHit,
     CooldownActive,
+    ReleaseWithdrawn,
     TrustDowngraded,
 )
 from analytics.model.events import Envelope, Event
@@ -65,12 +66,16 @@ class FirstParty:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRule:
-    """Releases of packages: those in one of the ranges in `texts`, or all if there are none."""
+    """Releases of packages: those in one of the ranges in `texts`, or all if there are none.
+
+    An allow rule may be for releases that are `withdrawn` by their registry, too.
+    """
 
     rule_id: str
     packages: PackagePattern
     texts: tuple[str, ...]
     reason: str | None
+    withdrawn: bool = False
 
     @property
     def name(self) -> str:
@@ -81,8 +86,9 @@ class ReleaseRule:
     def line(self) -> str:
         """The rule in the difference of two policies."""
         versions = f" {' || '.join(self.texts)}" if self.texts else ""
+        withdrawn = ", also if withdrawn" if self.withdrawn else ""
         reason = "" if self.reason is None else f" ({self.reason})"
-        return f"{self.rule_id}: {self.packages.spec}{versions}{reason}"
+        return f"{self.rule_id}: {self.packages.spec}{versions}{withdrawn}{reason}"
 
     def intervals(self) -> Iterator[Interval]:
         """The versions that the rule includes. Takes 10 µs for each specifier in `texts`."""
@@ -140,7 +146,7 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True)
 class InstallPolicy:
-    """The policy of one organisation. `allow` lifts the cooldown, and nothing else.
+    """The policy of one organisation. `allow` lifts the cooldown, and a withdrawal if it says so.
 
     Its parts are in their order on pages, each with its label there.
     """
@@ -193,12 +199,14 @@ NOTHING_IN_FORCE: Final = InForce(0, 0)
 DENIED: Final = "denied by rule "
 ADVISED: Final = "on the blocklist: advisory "
 DOWNGRADED: Final = "trust downgraded: "
+WITHDRAWN: Final = "withdrawn: "
 TOO_NEW: Final = "too new: "
 FILE_CHANGED: Final = "file changed: "
 BLOCKING_REASONS: Final[Mapping[str, Event]] = {
     DENIED: BlocklistHit.event,
     ADVISED: BlocklistHit.event,
     DOWNGRADED: TrustDowngraded.event,
+    WITHDRAWN: ReleaseWithdrawn.event,
     TOO_NEW: CooldownActive.event,
     FILE_CHANGED: ArtifactChanged.event,
 }

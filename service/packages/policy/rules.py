@@ -18,7 +18,7 @@ class Rules:
     def __init__(self, rules: Sequence[ReleaseRule]) -> None:
         self._rules = rules
         self._index = IntervalIndex([list(rule.intervals()) for rule in rules])
-        contents = [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
+        contents = [(rule.rule_id, rule.texts, rule.reason, rule.withdrawn) for rule in rules]
         self.fingerprint = hashlib.sha256(repr(contents).encode()).hexdigest()
 
     def __bool__(self) -> bool:
@@ -56,3 +56,10 @@ class Rules:
     def first_without_range(self) -> ReleaseRule | None:
         """The first rule for all versions, those that cannot be read among them."""
         return next((rule for rule in self._rules if not rule.texts), None)
+
+    def first_proven(self, version: ComparableVersion | None) -> ReleaseRule | None:
+        """As `first`; for a version that cannot be read the first rule for all versions.
+
+        It cannot be shown to lie inside a range.
+        """
+        return self.first_without_range() if version is None else self.first(version)

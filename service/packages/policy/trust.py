@@ -90,15 +90,14 @@ class PackageTrust:
         at, after, exempt = release.published_at, self.ignore_after, self.exempt
         if after is not None and at is not None and now - at >= after:
             return True
-        rule = exempt.first_without_range() if version is None else exempt.first(version)
-        return rule is not None
+        return exempt.first_proven(version) is not None
 
 
 def _listed(releases: Iterable[Release]) -> dict[str, Release]:
-    """Each version that is not withdrawn: as old as its first file, with what all files have."""
+    """Each version that is not yanked: as old as its first file, with what all files have."""
     listed: dict[str, Release] = {}
     for each in releases:
-        if each.provenance is not None and each.published_at and not each.is_withdrawn:
+        if each.provenance is not None and each.published_at and not each.is_yanked:
             before = listed.setdefault(each.version, each)
             if before is each:
                 continue

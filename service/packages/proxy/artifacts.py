@@ -3,8 +3,8 @@
 Only the operator can accept another one, by the endpoints that are declared here.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Final, NamedTuple, Self, cast
 
@@ -26,11 +26,12 @@ from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import optional_ms
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
-from service.core.errors import Conflict, NotFound
+from service.core.errors import Conflict, NotFound, StoreUnavailable
 from service.core.text_rules import is_encodable, printable
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
+from service.packages.refusals import UpstreamFailed
 from service.store.organisations import list_orgs
-from service.store.store import Store, UnitOfWork
+from service.store.store import Store, SyncUnitOfWork, UnitOfWork
 from service.store.tables import Artifact
 from service.store.transaction import Transaction
 from service.web.dependencies import BaseServices
@@ -69,7 +70,7 @@ _IS_IT: Final = (
     & (_C.package == bindparam("of_package"))
 )
 _IS_FILE: Final = _IS_IT & (_C.file_name == bindparam("of_file_name"))
-_KNOWN: Final = (_C.version, _C.digest, _C.sha256, _C.published_at)
+_KNOWN: Final = (_C.version, _C.digest, _C.sha256, _C.published_at, _C.withdrawn_at)
 _FIND: Final = select(*_KNOWN, _C.served_at, _C.offered_digest).where(_IS_FILE)
 _LIST: Final = select(_C.file_name, *_KNOWN).where(_IS_IT)
 _ADD: Final = insert(_ARTIFACTS)
@@ -87,6 +88,13 @@ _OFFERED: Final = (
     .where(_IS_FILE)
     .values(offered_digest=bindparam("new_offered"), offered_at=bindparam("new_offered_at"))
 )
+_UNLIST: Final = (
+    update(_ARTIFACTS).where(_IS_FILE).values(withdrawn_at=bindparam("new_withdrawn_at"))
+)
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_WITHDRAWN: Final = select(_C.ecosystem, _C.package, _C.version, _C.sha256).where(
+    _C.withdrawn_at > bindparam("after"), _C.withdrawn_at <= bindparam("until")
+)
 _LAST_ACCEPTED: Final = select(func.max(_C.accepted_at))
 
 
@@ -102,6 +110,14 @@ class ArtifactName(NamedTuple):
     def bound(self) -> dict[str, str]:
         """The parameters of the statements."""
         return {f"of_{name}": str(value) for name, value in self._asdict().items()}
+
+
+class WithdrawnFile(NamedTuple):
+    """A file that its registry lists no more. Its release has an id as an advisory or a rule."""
+
+    rule_id: str
+    version: str
+    sha256: str | None
 
 
 class Artifacts:
@@ -127,6 +143,32 @@ class Artifacts:
             return {name: _known(*rest) for name, *rest in transaction.rows(_LIST, bound)}
 
         return await self._store.read_at_once(load)
+
+    async def compare(
+        self,
+        ecosystem: Ecosystem,
+        registry_url: str,
+        package: str,
+        listing: Callable[[], Awaitable[Collection[str] | None]],
+    ) -> None:
+        """Note which files of a package its registry lists no more, and which it lists again.
+
+        `listing` reads the names of all files that are listed; None if others may be, too. Raises
+        UpstreamFailed if they cannot be noted.
+        """
+        try:
+            known = await self.of_package(ecosystem, registry_url, package)
+            listed = await listing() if known else None
+            changed = [
+                ArtifactName(ecosystem, registry_url, package, name)
+                for name, file in known.items()
+                if listed is not None and (name in listed) != (file.withdrawn_at is None)
+            ]
+            if changed and listed is not None:
+                note = partial(_note, changed=changed, listed=listed)
+                await self._store.write_at_once(note, changes_rights=False)
+        except StoreUnavailable as error:
+            raise UpstreamFailed("what it withdrew cannot be noted") from error
 
     async def last_accepted_at(self) -> datetime | None:
         """When the operator last accepted another file: pages from before are out of date."""
@@ -181,7 +223,7 @@ def keep_artifact(
         "published_at": file.published_at,
         "served_at": now,
     }
-    later_columns = dict.fromkeys(("offered_digest", "offered_at", "accepted_at"))
+    later_columns = dict.fromkeys(("offered_digest", "offered_at", "accepted_at", "withdrawn_at"))
     transaction.run(_ADD, [{**name._asdict(), **added, **later_columns}])
 
 
@@ -191,6 +233,28 @@ def keep_offered(
     """Note which other file the registry offers under `name`."""
     changed = {"new_offered": offered.digest, "new_offered_at": now}
     transaction.run(_OFFERED, [name.bound | changed])
+
+
+def load_withdrawn(
+    transaction: Transaction, until: datetime, after: datetime | None = None
+) -> dict[tuple[Ecosystem, str], list[WithdrawnFile]]:
+    """The files that registries list no more, since an instant in this time, by package."""
+    withdrawn: dict[tuple[Ecosystem, str], list[WithdrawnFile]] = {}
+    bounds = {"after": after or _EPOCH, "until": until}
+    for ecosystem, package, version, sha256 in transaction.rows(_WITHDRAWN, bounds):
+        file = WithdrawnFile(f"withdrawn:{ecosystem}:{package}@{version}", version, sha256)
+        withdrawn.setdefault((Ecosystem(ecosystem), package), []).append(file)
+    return withdrawn
+
+
+def _note(work: SyncUnitOfWork, changed: Sequence[ArtifactName], listed: Collection[str]) -> None:
+    work.transaction.run(
+        _UNLIST,
+        [
+            name.bound | {"new_withdrawn_at": None if name.file_name in listed else work.now}
+            for name in changed
+        ],
+    )
 
 
 async def delete_expired_artifacts(store: Store, now: datetime) -> None:
@@ -351,6 +415,10 @@ async def accept(call: OperatorWriteCall[BaseServices], body: AcceptedFile) -> A
 
 
 def _known(
-    version: str, digest: str, sha256: str | None, published_at: datetime | None
+    version: str,
+    digest: str,
+    sha256: str | None,
+    published_at: datetime | None,
+    withdrawn_at: datetime | None,
 ) -> KnownFile:
-    return KnownFile(version, parse_file_key(digest), sha256, published_at)
+    return KnownFile(version, parse_file_key(digest), sha256, published_at, withdrawn_at)

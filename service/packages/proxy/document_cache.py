@@ -9,9 +9,9 @@ while the registry is suspect; the answer is then awaited in the background.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -71,9 +71,23 @@ PATIENCE_S: Final = 1.0
 DECODED_PER_ENCODED: Final = 4
 """Roughly the memory of a decoded document: one file is 200 bytes encoded, and 800 as objects."""
 
+Listing = Callable[[], Awaitable[frozenset[str] | None]]
+"""Reads the names of all files that a document lists; None if the registry may list others."""
+
+Compare = Callable[[str, Listing], Awaitable[None]]
+"""Learns what the document of a package lists, or that there is none any more."""
+
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
+
+
+async def no_comparison(_: str, listing: Listing) -> None:
+    """For documents that list no files of ours."""
+
+
+async def _nothing() -> frozenset[str]:
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +185,13 @@ class DocumentCache(Generic[_Value]):
         heavy_bytes: int = HEAVY_BYTES,
         patience_s: float = PATIENCE_S,
         observe: Callable[[str], None] = lambda _: None,
+        compare: Compare = no_comparison,
     ) -> None:
-        """`observe` is for metrics: `hits`, `confirmed`, `fetched`, `stale` or `failed`."""
+        """`observe` is for metrics: `hits`, `confirmed`, `fetched`, `stale` or `failed`.
+
+        `compare` learns of each document before it is kept. If it raises UpstreamFailed, the
+        document is fetched again.
+        """
         self.patience_s = patience_s
         self._upstream = upstream
         self._codec = codec
@@ -184,9 +203,11 @@ class DocumentCache(Generic[_Value]):
         self._ages = ages
         self._heavy_bytes = heavy_bytes
         self._observe = observe
+        self._compare = compare
         self._loads = SingleFlight[_Known | None]()
         self._refreshes = SingleFlight[_Known]()
         self._emptied_at = LRUCache[str, datetime](_EMPTIED_MAX)
+        self._answered_at = datetime.min.replace(tzinfo=UTC)
 
     async def get(self, name: str, org: str) -> CachedDocument:
         """The document of `name`, canonical, for a request of `org`.
@@ -372,11 +393,15 @@ class DocumentCache(Generic[_Value]):
         now = self._clock()
         document = None if known is None else known.document
         validators = None if document is None else document.stored.validators
-        answer = await self._upstream.document(
-            self._codec.path(name), self._codec.accept, validators
-        )
+        path, accept = self._codec.path(name), self._codec.accept
+        try:
+            answer = await self._upstream.document(path, accept, validators)
+        except UpstreamMissing:
+            await self._compare_emptied(name)
+            raise
         if answer is None and known is not None and document is not None:
             self._observe("confirmed")
+            self._answered_at = now
             await self._files.confirm(self._key(name), now)
             confirmed = replace(document, confirmed_at=now, is_stale=False)
             return replace(known, document=confirmed, until=now + self._ages.fresh)
@@ -384,9 +409,14 @@ class DocumentCache(Generic[_Value]):
             raise UpstreamFailed("confirmed a document that was not named")
         self._observe("fetched")
         packed, stored = await self._pack(answer, name, org)
-        if packed.is_empty and document is not None:
+        if packed.is_empty:
+            await self._compare_emptied(name)
             await self._refuse_emptied(name, document, answer)
-        self._emptied_at.pop(name, None)
+        else:
+            listing = partial(self.read, CachedDocument(stored, now), self._codec.listed)
+            await self._compare(name, listing)
+            self._emptied_at.pop(name, None)
+            self._answered_at = now
         await self._files.save(self._key(name), packed.content, now, org)
         return self._fresh(stored, now)
 
@@ -414,15 +444,24 @@ class DocumentCache(Generic[_Value]):
         except codec.invalid as error:
             raise self._unusable(document, str(error)) from error
 
+    async def _compare_emptied(self, name: str) -> None:
+        """Compare with a package without files if the registry says so for EMPTIED_AFTER.
+
+        It must have answered for other packages meanwhile: one that has lost all says the same.
+        """
+        since = self._emptied_at.setdefault(name, self._clock())
+        if self._clock() - since >= EMPTIED_AFTER and self._answered_at > since:
+            await self._compare(name, _nothing)
+
     async def _refuse_emptied(
-        self, name: str, known: CachedDocument, answer: RegistryDocument
+        self, name: str, known: CachedDocument | None, answer: RegistryDocument
     ) -> None:
         """Raise UpstreamFailed if an empty document must not replace `known`.
 
         A registry that has lost its index says the same as one whose package was emptied. The
         latter still says so after EMPTIED_AFTER.
         """
-        if await self.read(known, self._codec.is_empty):
+        if known is None or await self.read(known, self._codec.is_empty):
             return
         emptied_at = self._emptied_at.setdefault(name, self._clock())
         if self._clock() - emptied_at < EMPTIED_AFTER:

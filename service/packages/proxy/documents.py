@@ -52,6 +52,9 @@ class Codec(Generic[T]):
     release: Callable[[T], object]
     """Empties a value that is no longer used, entry by entry."""
 
+    listed: Callable[[T], frozenset[str] | None] = lambda _: None
+    """The names of all files that it lists; None if the registry may list others."""
+
 
 class DocumentInvalid(Exception):
     """An upstream's document cannot be used; `reason` is a constant text for logs and metrics."""

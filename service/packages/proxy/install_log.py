@@ -25,6 +25,7 @@ from analytics.model.envelopes import (
     InstallCut,
     InstallWouldBlock,
     OssFirstParty,
+    ReleaseWithdrawn,
     TrustDowngraded,
 )
 from analytics.model.events import Envelope, Event
@@ -78,6 +79,7 @@ _EVENTS: Final = (
     BlocklistHit.event,
     CooldownActive.event,
     TrustDowngraded.event,
+    ReleaseWithdrawn.event,
     InstallCut.event,
     ArtifactChanged.event,
 )

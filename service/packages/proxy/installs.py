@@ -4,14 +4,15 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import structlog
 from quart import Response, request
 
 from analytics.model.envelopes import ArtifactChanged
 from analytics.model.rows import CLIENT_MAX
-from service.packages.ecosystem import Release
+from service.packages.ecosystem import EcosystemFacts, Release
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import FILE_CHANGED, PolicyDecision
@@ -23,7 +24,7 @@ from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.packages.proxy.install_log import Install, RecordedInstall
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import AdmittedFile
-from service.packages.refusals import DECIDED_BEFORE, PACKAGE_FILE_MISSING
+from service.packages.refusals import DECIDED_BEFORE, PACKAGE_FILE_MISSING, UpstreamMissing
 from service.store.tables import Organisation
 
 # A product as RFC 9110 (10.1.5) defines it: a name, and a version behind a slash.
@@ -61,7 +62,7 @@ class OfferedFile:
         return replace(self, key=known.key, sha256=known.sha256 or self.sha256)
 
     def before(self, known: KnownFile) -> "OfferedFile":
-        """The file that was served under the name before: the registry no longer has it."""
+        """The file that was served under the name before, without the registry."""
         release = known.release(self.release)
         return replace(
             self.known_as(known),
@@ -85,12 +86,15 @@ class Installer:
         """The file, once its install is recorded, or a redirect to the reason for its refusal.
 
         If another file was served under its name before, that one is served as long as it is in the
-        cache. A request that gets no byte of the file (HEAD, or one for a file that the client
-        already has) installs nothing: it is refused like any other, but recorded only then.
+        cache; so is one that was withdrawn, if policy allows it. A request that gets no byte of the
+        file (HEAD, or one for a file that the client already has) installs nothing: it is refused
+        like any other, but recorded only then.
         """
         known = await self.services.artifacts.find(file.artifact)
         if known is None:
             return await self._serve(file)
+        if known.is_withdrawn(self.services.clock()):
+            return await self._serve(file.before(known))
         if known.is_same(file.release.digests):
             return await self._serve(file.known_as(known))
         decision = _changed(file, known)
@@ -168,6 +172,34 @@ async def decided(serve: Callable[[], Awaitable[Response]]) -> Response:
         with suppress(DECIDED_BEFORE):
             return await serve()
     return await serve()
+
+
+async def serve_or_withdrawn(
+    services: ProxyServices,
+    org: Organisation,
+    principal: InstallPrincipal,
+    facts: EcosystemFacts[Any],
+    names: tuple[str, str],
+    listed: Callable[[], Awaitable[Response]],
+) -> Response:
+    """What `listed` answers; if the registry lists no such file, the answer for a withdrawn one.
+
+    `names` are those of the package and of the file. Raises what `listed` does.
+    """
+    try:
+        return await listed()
+    except (PACKAGE_FILE_MISSING, UpstreamMissing):
+        policy, registry = await services.source(facts, org, names[0])
+        url, package = registry.artifacts_url, policy.name
+        artifact = ArtifactName(facts.ecosystem, url, package, names[1])
+        known = await services.artifacts.find(artifact)
+        if known is None or not known.is_withdrawn(services.clock()):
+            raise
+    release = Release(facts.ecosystem, package, known.version)
+    publisher = partial(registry.publisher, org=org.id)
+    admit, identity = _not_at_the_registry, registry.identity
+    file = OfferedFile(artifact, release, known.key, identity, None, None, admit, publisher)
+    return await Installer(services, org, principal, policy).serve(file)
 
 
 def client_of(user_agent: str | None) -> str | None:

@@ -24,8 +24,9 @@ from service.packages.ecosystem import EcosystemFacts, Release
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
 from service.packages.proxy.answers import RegistryDocument
+from service.packages.proxy.artifacts import Artifacts
 from service.packages.proxy.disk_cache import FREE_BYTES_MIN
-from service.packages.proxy.document_cache import Ages, DocumentCache
+from service.packages.proxy.document_cache import Ages, Compare, DocumentCache, no_comparison
 from service.packages.proxy.document_files import DocumentFiles
 from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
 from service.packages.proxy.file_cache import FileCache
@@ -161,6 +162,7 @@ class RegistryParts:
     metrics: Metrics
     admission: AdmissionQueue
     rates: RequestRates
+    artifacts: Artifacts
 
 
 def registry_parts(
@@ -170,6 +172,7 @@ def registry_parts(
     worker: WorkerProcess,
     clock: Clock,
     metrics: Metrics,
+    artifacts: Artifacts,
 ) -> RegistryParts:
     """The shared parts for `settings`."""
     return RegistryParts(
@@ -186,6 +189,7 @@ def registry_parts(
             AdmissionLimits(settings.proxy_connections_max), observe=metrics.proxy_requests
         ),
         rates=RequestRates(settings.proxy_requests_per_s, refused=metrics.proxy_refused),
+        artifacts=artifacts,
     )
 
 
@@ -232,7 +236,7 @@ def _registry(
     """One registry; `name` is None for the public one."""
     metrics, ecosystem = parts.metrics, facts.ecosystem
 
-    def cache(codec: Codec[_Entry]) -> DocumentCache[_Entry]:
+    def cache(codec: Codec[_Entry], compare: Compare = no_comparison) -> DocumentCache[_Entry]:
         return DocumentCache(
             upstream,
             codec,
@@ -243,6 +247,7 @@ def _registry(
             parts.clock,
             parts.ages,
             observe=partial(metrics.package_cache_used, "documents"),
+            compare=compare,
         )
 
     upstream = Upstream(
@@ -259,7 +264,10 @@ def _registry(
     # Two first-party registries at one URL may have accounts that see different files: no
     # organisation may get those of another, so these are remembered by the registry's name, too.
     artifacts_url = registry.url if name is None else f"{registry.url}#{name}"
-    documents, publishers = cache(facts.codec(origins)), cache(publishers_codec(facts.publisher))
+    # From its own registry an organisation deletes as it likes, and others must not see the names.
+    compare = no_comparison if name else partial(parts.artifacts.compare, ecosystem, artifacts_url)
+    documents = cache(facts.codec(origins), compare)
+    publishers = cache(publishers_codec(facts.publisher))
     return PackageRegistry(upstream, documents, publishers, keys, artifacts_url, orgs)
 
 

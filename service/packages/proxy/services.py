@@ -165,6 +165,13 @@ class ProxyServices:
             if policy.registry == asked_for.registry:
                 return LocatedPackage(policy, registry, document)
 
+    async def source(
+        self, facts: EcosystemFacts[_Value], org: Organisation, name: str
+    ) -> tuple[PackagePolicy, PackageRegistry[_Value]]:
+        """The policy on the package called `name`, and its registry. Raises as `locate`."""
+        policy = await self.policies.of(org, facts.ecosystem, _canonical(facts.ecosystem, name))
+        return policy, _registry(self.of(facts), org, policy)
+
     async def find(
         self,
         facts: EcosystemFacts[_Value],

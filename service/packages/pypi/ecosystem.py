@@ -12,7 +12,7 @@ from service.packages.proxy.origins import Origins
 from service.packages.pypi.clients import PDM, PIP, POETRY, UV, index_url
 from service.packages.pypi.filenames import parse_filename
 from service.packages.pypi.html import parse_html
-from service.packages.pypi.listing import parse_json
+from service.packages.pypi.listing import listed_files, parse_json
 from service.packages.pypi.project import (
     PypiProject,
     decode_project,
@@ -74,6 +74,7 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
         encode=encode_project,
         decode=decode_project,
         release=release_project,
+        listed=listed_files,
     )
 
 

@@ -29,6 +29,9 @@ REASON_CHARS_MAX: Final = 1024
 STATUSES: Final = ("active", "archived", "quarantined", "deprecated")
 
 OF_ANOTHER_PROJECT: Final = "file is of another project"
+_NO_DISTRIBUTION: Final = "file name is not of a wheel or sdist"
+_LISTED_TWICE: Final = "file name is listed twice"
+_NEVER_OFFERED: Final = frozenset({OF_ANOTHER_PROJECT, _NO_DISTRIBUTION, _LISTED_TWICE})
 
 MINOR_MAX: Final = 4
 """The newest minor version whose additions are passed on: 1.4 has project status (PEP 792)."""
@@ -98,12 +101,12 @@ class Listing:
             raise EntryDropped("file name differs from its URL")
         distribution = parse_filename(filename)
         if distribution is None:
-            raise EntryDropped("file name is not of a wheel or sdist")
+            raise EntryDropped(_NO_DISTRIBUTION)
         if distribution.project != self._name:
             raise EntryDropped(OF_ANOTHER_PROJECT)
         # The first one stays: a client could take either, but only one of them would be decided on.
         if filename in self._files:
-            raise EntryDropped("file name is listed twice")
+            raise EntryDropped(_LISTED_TWICE)
         return ProjectFile(
             filename=filename,
             version=distribution.version,
@@ -120,6 +123,12 @@ class Listing:
             else None,
             provenance=bounded_url(link.provenance),
         )
+
+
+def listed_files(project: PypiProject) -> frozenset[str] | None:
+    """The names of all files; None if one was dropped that may have been offered before."""
+    names = frozenset(file.filename for file in project.files)
+    return names if project.dropped.keys() <= _NEVER_OFFERED else None
 
 
 def bounded_urls(urls: Iterable[str], count_max: int = 100) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.version,
             self.published_at,
             self.digests,
-            is_withdrawn=self.yanked is not False,
+            is_yanked=self.yanked is not False,
             provenance=None if self.was_served_before else level,
             attestation=self.provenance,
         )

@@ -14,7 +14,7 @@ from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.disk_cache import OpenedFile
 from service.packages.proxy.file_answer import file_answer
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
-from service.packages.proxy.installs import Installer, OfferedFile, decided
+from service.packages.proxy.installs import Installer, OfferedFile, decided, serve_or_withdrawn
 from service.packages.proxy.page_cache import RenderedPage, make_page
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
@@ -73,18 +73,25 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
 async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
     """A file, once its install is recorded, or a redirect to the reason for its refusal."""
     principal, org = await services.authorize(request, slug)
-    return await decided(partial(_file, services, org, principal, origin, path))
+    distribution = parse_filename(path.removesuffix(METADATA_SUFFIX).rpartition("/")[2])
+    if distribution is None:
+        raise PACKAGE_FILE_MISSING
+    names = distribution.project, path.rpartition("/")[2]
+    listed = partial(_file, services, org, principal, names[0], origin, path)
+    return await decided(partial(serve_or_withdrawn, services, org, principal, PYPI, names, listed))
 
 
 async def _file(
-    services: ProxyServices, org: Organisation, principal: InstallPrincipal, origin: str, path: str
+    services: ProxyServices,
+    org: Organisation,
+    principal: InstallPrincipal,
+    project: str,
+    origin: str,
+    path: str,
 ) -> Response:
     wanted = path.removesuffix(METADATA_SUFFIX)
-    distribution = parse_filename(wanted.rpartition("/")[2])
-    if distribution is None:
-        raise PACKAGE_FILE_MISSING
     find = partial(_find, origin=origin, path=f"/{wanted}")
-    located, (listed, is_there) = await services.find(PYPI, org, distribution.project, find)
+    located, (listed, is_there) = await services.find(PYPI, org, project, find)
     registry, policy = located.registry, located.policy
     if listed is None:
         raise PACKAGE_FILE_MISSING

@@ -1,9 +1,9 @@
 """Which past installs advisories and deny rules would have blocked, as new installs are decided."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from service.packages.policy.advisories import PackageAdvisories
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.packages.policy.model import NO_POLICY, InForce, InstallPolicy, ReleaseRule
 from service.packages.policy.repository import decode_advisories
+from service.packages.proxy.artifacts import WithdrawnFile
 
 EVENTS: Final = (InstallAllowed.event, InstallWouldBlock.event)
 """The rows that count: installs from public registries, also those let through in audit mode."""
@@ -45,7 +46,10 @@ _LONG_AGO: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 Package = tuple[Ecosystem, str]
 """A package by its canonical name, as rows of the install proxy have it."""
 
-Book = Mapping[Package, Sequence[PackagePolicy]]
+Judge = Callable[[Release], Iterable[tuple[str, str]]]
+"""Tells the sources and ids of what blocks a release."""
+
+Book = Mapping[Package, Sequence[Judge]]
 """What is decided on packages by each advisory or rule alone."""
 
 InstalledFile = dict[str, Any]
@@ -63,7 +67,7 @@ def advisory_book(stored: Mapping[Package, Sequence[tuple[str, bytes]]]) -> Book
     """Advisories as they are stored: several feeds may have one of the same id."""
     return {
         package: [
-            _WITHOUT_RULES.on(*package, PackageAdvisories([each]))
+            partial(_blocking, _WITHOUT_RULES.on(*package, PackageAdvisories([each])))
             for each in decode_advisories(package[0], specs)
         ]
         for package, specs in stored.items()
@@ -73,7 +77,12 @@ def advisory_book(stored: Mapping[Package, Sequence[tuple[str, bytes]]]) -> Book
 def rule_book(rules: Iterable[ReleaseRule], packages: Iterable[Package]) -> Book:
     """The deny rules, as far as they are on `packages`."""
     compiled = [CompiledPolicy(InstallPolicy(deny=(rule,))) for rule in rules]
-    return {package: [each.on(*package) for each in compiled] for package in packages}
+    return {p: [partial(_blocking, each.on(*p)) for each in compiled] for p in packages}
+
+
+def withdrawn_book(withdrawn: Mapping[Package, Collection[WithdrawnFile]]) -> Book:
+    """Files that registries list no more. A row without a digest is of any file of a version."""
+    return {p: [partial(_withdrawn, file) for file in files] for p, files in withdrawn.items()}
 
 
 async def find_affected(
@@ -101,7 +110,7 @@ def count_affected(files: Iterable[InstalledFile], in_force: InForce) -> list[In
     return [
         InstallsMatched(
             rule_id=rule_id,
-            source="osv" if source == "osv" else "operator",
+            source=cast('Literal["osv", "operator", "registry"]', source),
             packages=sorted({":".join(_package(each)) for each in own})[:PACKAGES_NAMED],
             installs=sum(each["installs"] for each in own),
             runs=len({run for each in own for run in each["runs"] or ()}),
@@ -152,15 +161,23 @@ def _judged(files: list[InstalledFile], books: tuple[Book, Book]) -> list[Instal
         package, sha256 = _package(file), file["file_sha256"]
         digests = frozenset[str]() if sha256 is None else frozenset([f"sha256:{sha256}"])
         release = Release(*package, file["version"] or "", _LONG_AGO, digests)
-        new, old = (_blocking(book.get(package, ()), release) for book in books)
+        new, old = (
+            {each for judge in book.get(package, ()) for each in judge(release)} for book in books
+        )
         file["rules"] = new - old
     return [file for file in files if file["rules"]]
 
 
-def _blocking(policies: Sequence[PackagePolicy], release: Release) -> set[tuple[str, str]]:
-    """The sources and ids of what blocks the release."""
-    decided = (policy.decide(release, _LONG_AGO).envelope for policy in policies)
-    return {(each.source, each.rule_id) for each in decided if isinstance(each, BlocklistHit)}
+def _blocking(policy: PackagePolicy, release: Release) -> Iterator[tuple[str, str]]:
+    envelope = policy.decide(release, _LONG_AGO).envelope
+    if isinstance(envelope, BlocklistHit):
+        yield envelope.source, envelope.rule_id
+
+
+def _withdrawn(file: WithdrawnFile, release: Release) -> Iterator[tuple[str, str]]:
+    is_other = file.sha256 and release.digests and f"sha256:{file.sha256}" not in release.digests
+    if file.version == release.version and not is_other:
+        yield "registry", file.rule_id
 
 
 def _of(query: Query, packages: Iterable[Package]) -> Query:

@@ -1,6 +1,7 @@
 """The endpoint for past installs that an advisory or a deny rule would have blocked."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -19,6 +20,8 @@ from service.packages.policy.blocklist_contents import own_id
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InstallPolicy
 from service.packages.policy.repository import find_in_force, list_advisories_named
+from service.packages.proxy.artifacts import load_withdrawn
+from service.packages.proxy.file_keys import SETTLED
 from service.packages.proxy.services import ProxyServices
 from service.packages.retro.affected import (
     Book,
@@ -30,6 +33,7 @@ from service.packages.retro.affected import (
     find_affected,
     newest_affected,
     rule_book,
+    withdrawn_book,
 )
 from service.packages.retro.matcher import load_deny_rules
 from service.web.dependencies import group_of
@@ -55,7 +59,7 @@ class AffectedFile(Struct, kw_only=True):
 class AffectedInstalls(Answer):
     """Installs that a rule would have blocked: in all, their files, and the newest rows.
 
-    If not `is_in_force`, no advisory and no deny rule has this id now.
+    If not `is_in_force`, no advisory, deny rule or withdrawn release has this id now.
     """
 
     org: str
@@ -75,7 +79,7 @@ class AffectedInstalls(Answer):
 async def show(call: Call[AuditServices], rule_id: str) -> AffectedInstalls:
     """Find the installs that an advisory (by id or alias) or a deny rule would have blocked.
 
-    They are looked up now, whenever it was imported.
+    Or of a withdrawn release, `withdrawn:npm:left-pad@1.0.0`. They are looked up now.
     """
     store, org = call.services.store, call.org
     in_force = await store.read_at_once(lambda transaction: find_in_force(transaction, org.id))
@@ -84,19 +88,26 @@ async def show(call: Call[AuditServices], rule_id: str) -> AffectedInstalls:
     deny = await load_deny_rules(store, org.id, in_force.revision)
     rules = tuple(rule for rule in deny if rule.rule_id == rule_id)
     policy = CompiledPolicy(InstallPolicy(deny=rules))
+    load_all = partial(load_withdrawn, until=call.services.clock() - SETTLED)
+    listed = (await store.read_at_once(load_all)).items()
+    withdrawn = {p: [f for f in files if f.rule_id == rule_id] for p, files in listed}
+    withdrawn = {package: files for package, files in withdrawn.items() if files}
 
     async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
         own = {p: [(own_id(id_), spec) for id_, spec in stored.get(p, ())] for p in packages}
         advised, ruled = await in_thread(lambda: (advisory_book(own), rule_book(rules, packages)))
-        return {package: [*advised[package], *ruled[package]] for package in packages}, {}
+        books = advised, ruled, withdrawn_book(withdrawn)
+        return {p: [each for book in books for each in book.get(p, ())] for p in packages}, {}
 
-    named = (lambda p: p in stored or bool(policy.on(*p).deny)) if rules else stored
+    known = stored.keys() | withdrawn.keys()
+    named = (lambda p: p in known or bool(policy.on(*p).deny)) if rules else known
     log = await open_log(store, call.services.lake, org, call.services.clock())
     found = await find_affected(log, Suspects(named, load))
     rows = json_objects(await newest_affected(log, found, ROWS_MAX), org.id) if found else ()
     return AffectedInstalls(
         org=org.slug,
-        is_in_force=bool(stored or rules),
+        # Not of withdrawn releases that only others installed: it would tell that they did.
+        is_in_force=bool(stored or rules or found),
         affected=count_affected(found, in_force),
         files=[await _file(org.slug, file) for file in found[:ROWS_MAX]],
         entries=[msgspec.json.decode(row, type=AuditEntry) for row in rows],

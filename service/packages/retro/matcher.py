@@ -1,4 +1,6 @@
-"""The job that compares past installs with new advisories and deny rules, and records matches.
+"""The job that compares past installs with what came against releases, and records matches.
+
+These are new advisories, new deny rules, and the releases that registries withdrew.
 
 An organisation's row tells what its installs were compared with last, and is changed in the
 transaction that records the matches: none is lost or recorded twice if the job is killed.
@@ -6,6 +8,7 @@ transaction that records the matches: none is lost or recorded twice if the job 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -27,6 +30,8 @@ from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InForce, InstallPolicy, ReleaseRule
 from service.packages.policy.repository import find_in_force, load_advisories, load_document
+from service.packages.proxy.artifacts import load_withdrawn
+from service.packages.proxy.file_keys import SETTLED
 from service.packages.retro.affected import (
     Book,
     Package,
@@ -35,14 +40,18 @@ from service.packages.retro.affected import (
     count_affected,
     find_affected,
     rule_book,
+    withdrawn_book,
 )
 from service.store.lease import HeldLease, LeaseKeeper
 from service.store.organisations import get_org_by_id
 from service.store.store import Store
-from service.store.tables import AdvisoryEntry, Organisation, PolicyRevision
+from service.store.tables import AdvisoryEntry, Artifact, Organisation, PolicyRevision
 from service.store.transaction import Transaction
 
 MATCHING_MAX_S: Final = 600.0
+_RECORDED_AFTER: Final = timedelta(minutes=1)
+"""An install that was decided before its release counted as withdrawn is recorded by then."""
+
 _OLD: Final = aliased(AdvisoryEntry)
 _NEW: Final = AdvisoryEntry
 _IS_SAME: Final = and_(
@@ -59,8 +68,12 @@ _ORGS: Final = select(
     Organisation.id,
     func.coalesce(Organisation.matched_revision, 0),
     func.coalesce(Organisation.matched_generation, 0),
+    Organisation.matched_withdrawn_at,
     select(func.coalesce(func.max(PolicyRevision.revision), 0))
     .where(PolicyRevision.tenant_id == Organisation.id)
+    .scalar_subquery(),
+    select(func.max(Artifact.withdrawn_at))
+    .where(Artifact.withdrawn_at <= bindparam("until"))
     .scalar_subquery(),
 )
 
@@ -70,7 +83,9 @@ class _Due(NamedTuple):
 
     tenant_id: str
     before: InForce
+    withdrawn_before: datetime | None
     now: InForce
+    withdrawn_at: datetime | None
 
 
 class RetroMatcher:
@@ -86,10 +101,10 @@ class RetroMatcher:
         self._changed: dict[tuple[int, int], frozenset[Package]] = {}
         self._matches = metrics.counter(
             "countersign_retro_matches",
-            "New advisories and deny rules that would have blocked past installs, by source.",
+            "New advisories, deny rules and withdrawals of past installs, by source.",
             "source",
         )
-        for source in ("osv", "operator"):  # shown from now on
+        for source in ("osv", "operator", "registry"):  # shown from now on
             self._matches.labels(source)
 
     async def match_due(self) -> None:
@@ -98,11 +113,12 @@ class RetroMatcher:
         An organisation whose rows cannot be read does not keep the others waiting: the first such
         fault is raised at the end.
         """
-        if not await self._store.read_at_once(_list_due):
+        list_due = partial(_list_due, until=self._store.clock() - SETTLED - _RECORDED_AFTER)
+        if not await self._store.read_at_once(list_due):
             return
         faults = DeferredErrors("installs_not_matched")
         async with self._lease.hold() as lease, lease.renewed():
-            for due in await self._store.read_at_once(_list_due):
+            for due in await self._store.read_at_once(list_due):
                 with faults.of(due.tenant_id, utc_day(self._store.clock())):
                     await self._match(lease, due)
         self._changed.clear()
@@ -114,7 +130,11 @@ class RetroMatcher:
             org = await get_org_by_id(session, due.tenant_id)
         log = await open_log(self._store, self._lake, org, self._store.clock())
         matches: list[InstallsMatched] = []
-        for suspects in (await self._new_rules(due), await self._new_advisories(due)):
+        for suspects in (
+            await self._new_rules(due),
+            await self._new_advisories(due),
+            await self._newly_withdrawn(due),
+        ):
             if suspects is not None:
                 matches += count_affected(
                     await find_affected(log, suspects, MATCHING_MAX_S), due.now
@@ -124,6 +144,7 @@ class RetroMatcher:
                 work.record(due.tenant_id, match, self._by, subject=match.rule_id)
             org = await get_org_by_id(work.session, due.tenant_id)
             org.matched_revision, org.matched_generation = due.now
+            org.matched_withdrawn_at = due.withdrawn_at
         for match in matches:
             self._matches.labels(match.source).inc()
 
@@ -164,6 +185,19 @@ class RetroMatcher:
 
         return Suspects(self._changed[key], load)
 
+    async def _newly_withdrawn(self, due: _Due) -> Suspects | None:
+        """The releases that registries withdrew since the last time; None if there are none."""
+        if due.withdrawn_at is None:
+            return None
+        after, until = due.withdrawn_before, due.withdrawn_at
+        load_new = partial(load_withdrawn, after=after, until=until)
+        withdrawn = await self._store.read_at_once(load_new)
+
+        async def load(_: Sequence[Package]) -> tuple[Book, Book]:
+            return withdrawn_book(withdrawn), {}
+
+        return Suspects(withdrawn, load) if withdrawn else None
+
 
 async def load_deny_rules(store: Store, tenant_id: str, revision: int) -> Sequence[ReleaseRule]:
     """The deny rules of an organisation's policy, without reasons, which decide nothing."""
@@ -178,10 +212,10 @@ def _list_changed(transaction: Transaction, **generations: int) -> frozenset[Pac
     return frozenset((Ecosystem(ecosystem), package) for ecosystem, package in rows)
 
 
-def _list_due(transaction: Transaction) -> list[_Due]:
+def _list_due(transaction: Transaction, until: datetime) -> list[_Due]:
     generation = find_in_force(transaction, "").generation  # of all organisations
     orgs = [
-        _Due(tenant_id, InForce(*before), InForce(revision, generation))
-        for tenant_id, *before, revision in transaction.rows(_ORGS, {})
+        _Due(tenant_id, InForce(*before), at, InForce(revision, generation), now)
+        for tenant_id, *before, at, revision, now in transaction.rows(_ORGS, {"until": until})
     ]
-    return [due for due in orgs if due.before != due.now]
+    return [d for d in orgs if (d.before, d.withdrawn_before) != (d.now, d.withdrawn_at)]

@@ -208,6 +208,8 @@ def _entry(fields: Mapping[str, str]) -> PolicyJson:
         lines = (line.strip() for line in entry["versions"].splitlines())
         entry["versions"] = [line for line in lines if line]
         entry |= {name: entry[name] or None for name in ("id", "reason")}
+    if "withdrawn" in entry:
+        entry["withdrawn"] = entry["withdrawn"] == "true"
     return entry
 
 

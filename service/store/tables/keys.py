@@ -100,7 +100,7 @@ class Artifact(Base):
     verified; `sha256` is null until it is known. `published_at` is what the registry said.
     `served_at` is when an install of it was last recorded, up to a day early. `offered_digest` is
     that of another file which the registry offered under the name at `offered_at`; null after the
-    operator accepted it, at `accepted_at`.
+    operator accepted it, at `accepted_at`. Since `withdrawn_at` the registry lists no such file.
     """
 
     __tablename__ = "artifacts"
@@ -117,3 +117,4 @@ class Artifact(Base):
     offered_digest: Mapped[str | None]
     offered_at: Mapped[datetime | None] = mapped_column(index=True)
     accepted_at: Mapped[datetime | None] = mapped_column(index=True)
+    withdrawn_at: Mapped[datetime | None] = mapped_column(index=True)

@@ -14,7 +14,8 @@ class Organisation(Base):
     While `held_since` is set, a legal hold (`held_reason`) prevents pruning of its rows.
     `trust_revision` increases with every change of its bindings, so that caches of them can tell
     whether they are current. Its installs were compared with the advisories of the blocklist's
-    `matched_generation` and the deny rules of its policy's `matched_revision`.
+    `matched_generation`, the deny rules of its policy's `matched_revision`, and what registries
+    withdrew until `matched_withdrawn_at`.
     """
 
     __tablename__ = "organisations"
@@ -29,6 +30,7 @@ class Organisation(Base):
     trust_revision: Mapped[int] = mapped_column(default=0)
     matched_generation: Mapped[int | None]
     matched_revision: Mapped[int | None]
+    matched_withdrawn_at: Mapped[datetime | None]
 
 
 class FormerTier(Base):

@@ -12,6 +12,7 @@ from analytics.model.envelopes import (
     InstallAllowed,
     InstallWouldBlock,
     OssFirstParty,
+    ReleaseWithdrawn,
     TrustDowngraded,
     parse_envelope,
 )
@@ -76,7 +77,7 @@ def test_the_catalogue_is_the_specifications_and_ours():
         " link_sign_in_succeeded device_sign_in_succeeded passkey_registered passkey_removed"
         " sign_in_failed signed_out sign_in_domain_changed policy_changed blocklist_imported"
         " installs_matched"
-        " policy_exception_requested policy_exception_decided trust_downgraded"
+        " policy_exception_requested policy_exception_decided trust_downgraded release_withdrawn"
     )
 
     assert set(EVENTS) == {*SPEC_ENVELOPES, *SPEC_PAYLOADS, *ours.split()}
@@ -159,6 +160,7 @@ def test_only_installs_have_a_decision_and_come_from_outside():
         InstallWouldBlock.event: Decision.ALLOWED,
         ArtifactChanged.event: Decision.BLOCKED,
         TrustDowngraded.event: Decision.BLOCKED,
+        ReleaseWithdrawn.event: Decision.BLOCKED,
     }
 
     assert {

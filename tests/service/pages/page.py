@@ -225,8 +225,10 @@ def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> N
     monkeypatch.setattr(TenantLog, question, fail)
 
 
-async def add_install(world: World, envelope: Any = None, **columns: str) -> None:
-    """Record an install in acme whose row has these `columns`."""
+async def add_install(
+    world: World, envelope: Any = None, slug: str = "acme", **columns: str
+) -> None:
+    """Record an install in acme, or another organisation, whose row has these `columns`."""
     audit_context = AuditContext(
         actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY
     )
@@ -234,7 +236,7 @@ async def add_install(world: World, envelope: Any = None, **columns: str) -> Non
     async with world.services.store.write() as work:
         await append(
             work.session,
-            world.acme.id,
+            getattr(world, slug).id,
             [msgspec.structs.replace(row, **columns)],
             now=world.clock.now,
         )

@@ -39,7 +39,7 @@ def releases(listed: Listed, ecosystem: Ecosystem = NPM) -> list[Release]:
     for version, words in listed.items():
         age, _, rest = words.partition(" ")
         at = NOW - AGES[age] if age in AGES else None
-        found.append(Release(ecosystem, "pad", version, at, is_withdrawn=rest == "yanked"))
+        found.append(Release(ecosystem, "pad", version, at, is_yanked=rest == "yanked"))
     return found
 
 
@@ -86,12 +86,12 @@ def up_to(version: str) -> dict[str, Any]:
         pytest.param(
             {"1.0.0": "old", "1.1.0": "old yanked", "1.2.0": "new"},
             ["1.1.0", "1.2.0"],
-            id="a withdrawn one is no release that is left",
+            id="a yanked one is no release that is left",
         ),
         pytest.param(
             {"1.0.0": "old", "1.1.0": "new yanked", "1.2.0": "new"},
             ["1.2.0"],
-            id="a withdrawn one is no cure",
+            id="a yanked one is no cure",
         ),
         pytest.param(
             {"1.0.0": "old", "nightly": "old", "1.1.0": "new"},

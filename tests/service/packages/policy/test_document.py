@@ -32,6 +32,19 @@ def test_the_example_is_a_policy() -> None:
     assert parse_policy(shown) == parse_policy(DOCUMENT_EXAMPLE)
 
 
+def test_an_allow_rule_for_what_is_withdrawn_says_so() -> None:
+    """Nodes of earlier versions cannot read a policy with one."""
+    plain, withdrawn = RULE | {"id": "a"}, RULE | {"id": "b", "withdrawn": True}
+    policy = parse_policy({"allow": [plain, withdrawn]})
+
+    assert [rule.withdrawn for rule in policy.allow] == [False, True]
+    assert ["withdrawn" in entry for entry in to_json(policy)["allow"]] == [False, True]
+    assert decode_document(encode_document(policy)) == policy
+    assert policy.lines["allow"] == ["a: npm:left-pad", "b: npm:left-pad, also if withdrawn"]
+    with pytest.raises(Invalid, match="withdrawn"):
+        parse_policy({"deny": [withdrawn]})
+
+
 def test_the_document_has_the_parts_of_the_policy_in_their_order() -> None:
     assert list(PART_LABELS) == list(PolicyDocument.__struct_fields__)
 

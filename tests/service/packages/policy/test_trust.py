@@ -79,10 +79,10 @@ def test_provenance_never_gets_weaker(listed: Listed, expected: list[str]) -> No
     assert refused(on_package(), releases(listed[::-1])) == expected[::-1]
 
 
-def test_what_is_withdrawn_proves_nothing() -> None:
+def test_what_is_yanked_proves_nothing() -> None:
     """An owner who withdraws the one release that had provenance starts again."""
     first, second = releases([("1.0.0", 9, PROVED), ("1.1.0", 5, NONE)])
-    gone = Release(NPM, "pad", "1.0.0", first.published_at, is_withdrawn=True, provenance=PROVED)
+    gone = Release(NPM, "pad", "1.0.0", first.published_at, is_yanked=True, provenance=PROVED)
 
     assert refused(on_package(), [gone, second]) == []
 

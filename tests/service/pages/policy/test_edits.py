@@ -37,6 +37,14 @@ def test_a_rule_is_added_behind_the_others():
     assert made("add_allow", **rule()).allow[-1].texts == ()
 
 
+def test_an_allow_rule_may_be_for_what_is_withdrawn():
+    policy = made("add_allow", **rule(withdrawn="true"))
+
+    assert (policy.allow[-1].withdrawn, policy.allow[0].withdrawn) == (True, False)
+    assert parse_policy(to_json(policy)) == policy
+    assert not made("add_allow", **rule(withdrawn="")).allow[-1].withdrawn
+
+
 def test_first_party_packages_are_added():
     policy = made(
         "add_first_party", ecosystem="pypi", package="Acme_*", registry=" pypi.acme.example "

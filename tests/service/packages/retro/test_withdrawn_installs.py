@@ -1,0 +1,117 @@
+"""Past installs of releases that a registry has withdrawn, found in every organisation."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from service.packages.proxy.file_keys import SETTLED
+from tests.conftest import World
+from tests.crashes import kill_process
+from tests.processes.command_line import invoke
+from tests.service.packages.proxy.conftest import proxied, registry
+from tests.service.packages.proxy.proxied import Proxied, wheel_of
+from tests.service.packages.proxy.test_withdrawn import OTHER, served
+from tests.service.packages.retro.test_affected_api import affected
+from tests.service.packages.retro.test_matcher import installed, matched
+
+__all__ = ["invoke", "proxied", "registry"]
+
+RULE = "withdrawn:pypi:foo@1.0"
+
+
+async def withdraw(proxied: Proxied, *left: Any) -> None:
+    """The registry lists foo 2.0 alone, and what is `left`; and does so for long enough."""
+    proxied.publishes("foo", OTHER, *left)
+    await proxied.page("foo")
+    proxied.clock.now += SETTLED + timedelta(minutes=1)
+
+
+async def test_installs_of_a_withdrawn_release_are_found_in_every_organisation(proxied: Proxied):
+    world = proxied.world
+    await served(proxied, OTHER)
+    await installed(world, "pypi:foo@1.0", "pypi:foo@2.0", "npm:foo@1.0", slug="other")
+    await withdraw(proxied)
+
+    found = await matched(world)
+
+    assert found.keys() == {RULE}
+    rule = found[RULE]
+    assert (rule["source"], rule["installs"], rule["packages"]) == ("registry", 1, ["pypi:foo"])
+    (other,) = await world.audit("other", event="installs_matched")
+    assert (other["payload"]["rule_id"], other["payload"]["installs"]) == (RULE, 1)
+    assert await matched(world) == found
+    counted = world.services.metrics.exposition().decode()
+    assert 'countersign_retro_matches_total{source="registry"} 2.0' in counted
+
+
+async def test_nothing_is_told_before_it_is_certain_nor_of_what_is_listed_again(proxied: Proxied):
+    await served(proxied, OTHER)
+    proxied.publishes("foo", OTHER)
+    await proxied.page("foo")
+    assert await matched(proxied.world) == {}
+    proxied.publishes("foo", wheel_of("foo", "1.0"), OTHER)
+    proxied.clock.now += SETTLED
+    await proxied.page("foo")
+
+    assert await matched(proxied.world) == {}
+
+
+async def test_it_is_told_again_if_it_is_withdrawn_again(proxied: Proxied):
+    await served(proxied, OTHER)
+    await withdraw(proxied)
+    await matched(proxied.world)
+    proxied.publishes("foo", wheel_of("foo", "1.0"), OTHER)
+    await proxied.page("foo")
+    assert not (await affected(proxied.world, RULE))["is_in_force"]
+    await proxied.world.services.retro.match_due()
+    proxied.clock.advance(minutes=10)
+    await withdraw(proxied)
+
+    await proxied.world.services.retro.match_due()
+
+    assert len(await proxied.world.audit(event="installs_matched")) == 2
+
+
+async def test_other_files_of_the_version_are_told_apart_by_their_digest(proxied: Proxied):
+    proxied.publishes("foo", wheel_of("foo", "1.0"), OTHER)
+    await served(proxied, OTHER)
+    files = {"file_sha256": "ab" * 32}
+    await installed(proxied.world, "pypi:foo@1.0", **files)
+    await installed(proxied.world, "pypi:foo@1.0")
+    await withdraw(proxied)
+
+    assert (await matched(proxied.world))[RULE]["installs"] == 2
+
+
+async def test_one_withdrawn_release_is_asked_for_by_its_id(proxied: Proxied):
+    await served(proxied, OTHER)
+    assert not (await affected(proxied.world, RULE))["is_in_force"]
+    await withdraw(proxied)
+
+    found = await affected(proxied.world, RULE)
+
+    assert found["is_in_force"]
+    assert [each["rule_id"] for each in found["affected"]] == [RULE]
+    assert [(each["version"], each["is_cached"]) for each in found["files"]] == [("1.0", True)]
+    assert [entry["version"] for entry in found["entries"]] == ["1.0"]
+    assert not (await affected(proxied.world, "withdrawn:pypi:foo@2.0"))["is_in_force"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_match_is_recorded_once_whenever_the_job_is_killed(proxied: Proxied, number: int):
+    await served(proxied, OTHER)
+    await withdraw(proxied)
+    settings, now = proxied.world.services.settings, proxied.clock.now
+
+    await kill_process(settings, now, "match", "COMMIT", number, after="INSERT INTO journal")
+    proxied.clock.advance(seconds=settings.lease_s + 1)
+
+    assert (await matched(proxied.world)).keys() == {RULE}
+
+
+async def test_the_command_knows_no_such_id(world: World):
+    found = await affected(world, RULE)
+
+    assert (found["is_in_force"], found["affected"]) == (False, [])
