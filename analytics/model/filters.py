@@ -95,7 +95,7 @@ class Condition:
 
 
 def among(column: str, texts: Iterable[str]) -> Condition:
-    """The rows whose `column` has one of `texts`, which may be thousands."""
+    """The rows whose `column` has one of `texts`."""
     return Condition(column, tuple(Term(text, is_prefix=False, is_negated=False) for text in texts))
 
 
@@ -255,9 +255,7 @@ def where(query: Query) -> tuple[str, dict[str, Any]]:
     for condition in query.conditions:
         column = condition.column
         wanted = condition.wanted
-        if len(wanted) > VALUES_MAX:  # of `among`
-            clauses.append(f"{column} IN (SELECT unnest({bind([term.text for term in wanted])}))")
-        elif wanted:
+        if wanted:
             clauses.append(f"({' OR '.join(_matches(column, term, bind) for term in wanted)})")
         clauses += [
             f"({column} IS NULL OR NOT {_matches(column, term, bind)})"

@@ -14,7 +14,7 @@ from typing import Final
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.model.cursors import Position
-from analytics.model.filters import VALUES_MAX, Order, Query
+from analytics.model.filters import Order, Query
 from analytics.model.instants import utc_day
 from analytics.query.buckets import Bucket
 from analytics.query.newest_scan import plan_newest
@@ -84,9 +84,6 @@ class Planner:
 
     def rows(self, snapshot: Snapshot, query: Query) -> CachedRowsScan | DuckDBScan:
         """The scan of all rows of `query`, in no order."""
-        if any(len(condition.terms) > VALUES_MAX for condition in query.conditions):
-            # To look up thousands of values in each index takes longer than to read the rows.
-            return DuckDBScan(prune(snapshot, query), query, None)
         estimate = self._estimate(snapshot, query)
         pruned = prune(snapshot, query)
         estimate.expect(lambda: pruned.segments)

@@ -1,7 +1,7 @@
 """Answers to queries over one snapshot of one tenant: planned first, then executed."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
@@ -151,11 +151,19 @@ class Reader:
         return self.planner.rows(snapshot, query).groups(self.resources, columns, limit)
 
     def select(
-        self, snapshot: Snapshot, query: Query, columns: str, behind: str, **bound: object
+        self,
+        snapshot: Snapshot,
+        query: Query,
+        columns: str,
+        behind: str,
+        tables: Mapping[str, pa.Table],
     ) -> pa.Table:
-        """`columns` (in SQL) of the rows of `query`; `behind` follows its condition."""
-        part = self.planner.rows(snapshot, query).part
-        return DuckDBScan(part, query, None).ask(self.resources, columns, behind, Work(), **bound)
+        """`columns` (in SQL) of the rows of `query`; `behind` follows its condition.
+
+        Both may name `tables`.
+        """
+        scan = DuckDBScan(self.planner.rows(snapshot, query).part, query, None)
+        return scan.ask(self.resources, columns, behind, Work(), tables)
 
     def _top_by_heads(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
@@ -297,11 +298,17 @@ class DuckDBScan:
         return counted.cast(aggregates.group_schema(columns))
 
     def ask(
-        self, resources: Resources, columns: str, behind: str, work: Work, **bound: object
+        self,
+        resources: Resources,
+        columns: str,
+        behind: str,
+        work: Work,
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
+        **bound: object,
     ) -> pa.Table:
         """`columns` (in SQL) of the rows of the query; `behind` follows its condition."""
         is_wanted, values = condition(self.query, self.part.watermark)
-        return self._select(resources, columns, is_wanted + behind, values | bound, work)
+        return self._select(resources, columns, is_wanted + behind, values | bound, work, tables)
 
     def _select(
         self,
@@ -310,6 +317,7 @@ class DuckDBScan:
         is_wanted: str,
         bound: dict[str, Any],
         work: Work,
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
     ) -> pa.Table:
         work.files += len(self.part.segments)
         rows = self._source(resources)
@@ -317,7 +325,7 @@ class DuckDBScan:
             return resources.engine.select(
                 f"SELECT {columns} FROM ({rows.sql}) WHERE {is_wanted}",
                 bound | rows.bound,
-                rows.tables,
+                {**rows.tables, **tables},
                 resources.cancellation,
             )
 

@@ -1,15 +1,16 @@
 """Which past installs advisories and deny rules would have blocked, as new installs are decided."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, InstallAllowed, InstallWouldBlock
-from analytics.model.filters import Condition, Query, among
+from analytics.model.filters import VALUES_MAX, Query, among
 from analytics.model.instants import format_us
 from analytics.model.policy_envelopes import InstallsMatched
 from analytics.query.reader import Reader
@@ -30,15 +31,22 @@ EVENTS: Final = (InstallAllowed.event, InstallWouldBlock.event)
 
 PACKAGES_NAMED: Final = 20
 
+VERDICTS_MAX: Final = 200_000
+"""Of how many files it is remembered what is new on them: most are installed in many places."""
+
 _INSTALLS: Final = Query(conditions=(among("event", EVENTS),))
-_FILE: Final = "ecosystem, package_name, version, file_sha256"
-_KEY: Final = (
-    "concat_ws(chr(31), ecosystem, package_name, ifnull(version, ''), ifnull(file_sha256, ''))"
-)
+_FILE: Final = ("ecosystem", "package_name", "version", "file_sha256")
+_BY_FILE: Final = ", ".join(_FILE)
 _FILES: Final = (
-    f"{_FILE}, {_KEY} AS key, count(*) AS installs, min(created_at) AS first_at,"
-    " max(created_at) AS last_at,"
+    f"{_BY_FILE}, count(*) AS installs, min(created_at) AS first_at, max(created_at) AS last_at,"
     " list(DISTINCT hash(repository_id, run_id)) FILTER (run_id IS NOT NULL) AS runs"
+)
+_SUSPECT: Final = (
+    " AND EXISTS (FROM wanted AS w WHERE w.name = package_name AND w.source = ecosystem)"
+)
+_AFFECTED: Final = (
+    " AND EXISTS (FROM wanted AS w WHERE w.name = package_name AND w.source = ecosystem"
+    " AND w.of_version IS NOT DISTINCT FROM version AND w.sha256 IS NOT DISTINCT FROM file_sha256)"
 )
 _WITHOUT_RULES: Final = CompiledPolicy(NO_POLICY)
 _LONG_AGO: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -56,11 +64,45 @@ InstalledFile = dict[str, Any]
 """A file, its installs and their CI runs (hashes), first and last one, and the `rules` on it."""
 
 
-class Suspects(NamedTuple):
-    """Advisories or rules: on which packages, and what loads some, as they are and as they were."""
+class Suspects:
+    """Advisories or rules, as they are and as they were: the same for many organisations."""
 
-    packages: Collection[Package] | Callable[[Package], bool]
-    load: Callable[[Sequence[Package]], Awaitable[tuple[Book, Book]]]
+    def __init__(
+        self,
+        packages: Collection[Package] | Callable[[Package], bool],
+        load: Callable[[Sequence[Package]], Awaitable[tuple[Book, Book]]],
+    ) -> None:
+        """They are on `packages`, and `load` loads what is decided on some of them."""
+        self.packages = packages if callable(packages) else _table(packages)
+        self._load = load
+        self._known: dict[Package, tuple[Sequence[Judge], Sequence[Judge]]] = {}
+        self._verdict = lru_cache(VERDICTS_MAX)(self._judge)
+
+    async def judged(self, files: pa.Table) -> list[InstalledFile]:
+        """Those of `files` that they are on, and were not before."""
+        packages = files.group_by(list(_FILE[:2])).aggregate([]).to_pylist()
+        unknown = [each for each in map(_package, packages) if each not in self._known]
+        new, old = await self._load(unknown)
+        self._known |= {each: (new.get(each, ()), old.get(each, ())) for each in unknown}
+        return await in_thread(self._affected, files)
+
+    def _affected(self, files: pa.Table) -> list[InstalledFile]:
+        columns = (files[name].to_pylist() for name in _FILE)
+        rules = [self._verdict(*file) for file in zip(*columns, strict=True)]
+        affected = files.filter(pa.array(map(bool, rules), pa.bool_())).to_pylist()
+        said = filter(None, rules)
+        return [file | {"rules": own} for file, own in zip(affected, said, strict=True)]
+
+    def _judge(
+        self, ecosystem: str, name: str, version: str | None, sha256: str | None
+    ) -> set[tuple[str, str]]:
+        package = Ecosystem(ecosystem), name
+        digests = frozenset[str]() if sha256 is None else frozenset([f"sha256:{sha256}"])
+        release = Release(*package, version or "", _LONG_AGO, digests)
+        new, old = (
+            {each for judge in own for each in judge(release)} for own in self._known[package]
+        )
+        return new - old
 
 
 def advisory_book(stored: Mapping[Package, Sequence[tuple[str, bytes]]]) -> Book:
@@ -90,15 +132,16 @@ async def find_affected(
 ) -> list[InstalledFile]:
     """The installed files that an advisory or rule would have blocked, and not as it was before.
 
-    Files of segments that none of the packages is in are not read. Raises StoreFault, QueryTooSlow.
+    Raises StoreFault, QueryTooSlow.
     """
     packages = suspects.packages
     if callable(packages):
         search = partial(_named, is_about=packages)
-        packages = await log.read(search, _INSTALLS, time_max_s)
-    files = await log.read(partial(_installed, packages=packages), _INSTALLS, time_max_s)
-    books = await suspects.load([*{_package(file) for file in files}])
-    return await in_thread(_judged, files, books)
+        packages = _table(await log.read(search, _INSTALLS, time_max_s))
+    if not packages.num_rows:
+        return []
+    read = partial(_select, columns=_FILES, behind=f"{_SUSPECT} GROUP BY ALL", wanted=packages)
+    return await suspects.judged(await log.read(read, _INSTALLS, time_max_s))
 
 
 def count_affected(files: Iterable[InstalledFile], in_force: InForce) -> list[InstallsMatched]:
@@ -124,17 +167,23 @@ def count_affected(files: Iterable[InstalledFile], in_force: InForce) -> list[In
 
 async def newest_affected(log: TenantLog, files: Sequence[InstalledFile], limit: int) -> pa.Table:
     """The newest rows of installs of these files; AUDIT_SCHEMA. Raises as above."""
-
-    def read(reader: Reader, snapshot: Snapshot, query: Query) -> pa.Table:
-        behind = f" AND {_KEY} IN (SELECT unnest($keys)) ORDER BY created_at DESC, seq DESC"
-        within, keys = _of(query, map(_package, files)), [file["key"] for file in files]
-        return reader.select(snapshot, within, COLUMNS, f"{behind} LIMIT {limit:d}", keys=keys)
-
+    wanted = pa.table(
+        [pa.array([file[name] for file in files], pa.string()) for name in _FILE],
+        names=["source", "name", "of_version", "sha256"],
+    )
+    behind = f"{_AFFECTED} ORDER BY created_at DESC, seq DESC LIMIT {limit:d}"
+    read = partial(_select, columns=COLUMNS, behind=behind, wanted=wanted)
     return conform(await log.read(read, _INSTALLS, None))
 
 
 def _package(file: InstalledFile) -> Package:
     return Ecosystem(file["ecosystem"]), file["package_name"]
+
+
+def _table(packages: Collection[Package]) -> pa.Table:
+    ecosystems, names = zip(*packages, strict=True) if packages else ((), ())
+    columns = [pa.array(map(str, ecosystems), pa.string()), pa.array(names, pa.string())]
+    return pa.table(columns, names=["source", "name"])
 
 
 def _named(
@@ -145,27 +194,19 @@ def _named(
     return {package for package in packages if is_about(package)}
 
 
-def _installed(
-    reader: Reader, snapshot: Snapshot, query: Query, *, packages: Collection[Package]
-) -> list[InstalledFile]:
-    """The files of `packages` that were installed."""
-    if not packages:
-        return []
-    grouped = f" GROUP BY {_FILE}"
-    files = reader.select(snapshot, _of(query, packages), _FILES, grouped).to_pylist()
-    return [file for file in files if (file["ecosystem"], file["package_name"]) in packages]
-
-
-def _judged(files: list[InstalledFile], books: tuple[Book, Book]) -> list[InstalledFile]:
-    for file in files:
-        package, sha256 = _package(file), file["file_sha256"]
-        digests = frozenset[str]() if sha256 is None else frozenset([f"sha256:{sha256}"])
-        release = Release(*package, file["version"] or "", _LONG_AGO, digests)
-        new, old = (
-            {each for judge in book.get(package, ()) for each in judge(release)} for book in books
-        )
-        file["rules"] = new - old
-    return [file for file in files if file["rules"]]
+def _select(
+    reader: Reader,
+    snapshot: Snapshot,
+    query: Query,
+    *,
+    columns: str,
+    behind: str,
+    wanted: pa.Table,
+) -> pa.Table:
+    if wanted.num_rows <= VALUES_MAX:  # so that the indexes tell which files have none of them
+        names = among("package_name", sorted({*wanted["name"].to_pylist()}))
+        query = replace(query, conditions=(*query.conditions, names))
+    return reader.select(snapshot, query, columns, behind, {"wanted": wanted})
 
 
 def _blocking(policy: PackagePolicy, release: Release) -> Iterator[tuple[str, str]]:
@@ -178,13 +219,3 @@ def _withdrawn(file: WithdrawnFile, release: Release) -> Iterator[tuple[str, str
     is_other = file.sha256 and release.digests and f"sha256:{file.sha256}" not in release.digests
     if file.version == release.version and not is_other:
         yield "registry", file.rule_id
-
-
-def _of(query: Query, packages: Iterable[Package]) -> Query:
-    return Query(query.since, query.until, (*query.conditions, _among(frozenset(packages))))
-
-
-@lru_cache(maxsize=1)
-def _among(packages: frozenset[Package]) -> Condition:
-    # Kept for the next organisation: of 200,000 packages this takes as long as the query.
-    return among("package_name", sorted({name for _, name in packages}))

@@ -98,7 +98,7 @@ class RetroMatcher:
         self._store = store
         self._lake = lake
         self._lease = lease
-        self._changed: dict[tuple[int, int], frozenset[Package]] = {}
+        self._changed: dict[tuple[int, int], Suspects] = {}
         self._matches = metrics.counter(
             "countersign_retro_matches",
             "New advisories, deny rules and withdrawals of past installs, by source.",
@@ -167,11 +167,8 @@ class RetroMatcher:
     async def _new_advisories(self, due: _Due) -> Suspects | None:
         """The advisories that are not as they were; None if there are none."""
         key = before, now = due.before.generation, due.now.generation
-        if before == now:
-            return None
-        if key not in self._changed:
-            listed = partial(_list_changed, before=before, now=now)
-            self._changed[key] = await self._store.read_at_once(listed)
+        if before == now or key in self._changed:
+            return self._changed.get(key)
 
         async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
             def stored(transaction: Transaction) -> list[dict[Package, list[tuple[str, bytes]]]]:
@@ -183,7 +180,9 @@ class RetroMatcher:
             new, old = await self._store.read_at_once(stored)
             return await in_thread(lambda: (advisory_book(new), advisory_book(old)))
 
-        return Suspects(self._changed[key], load)
+        listed = partial(_list_changed, before=before, now=now)
+        self._changed[key] = Suspects(await self._store.read_at_once(listed), load)
+        return self._changed[key]
 
     async def _newly_withdrawn(self, due: _Due) -> Suspects | None:
         """The releases that registries withdrew since the last time; None if there are none."""
@@ -207,9 +206,9 @@ async def load_deny_rules(store: Store, tenant_id: str, revision: int) -> Sequen
     return [replace(rule, reason=None) for rule in deny]
 
 
-def _list_changed(transaction: Transaction, **generations: int) -> frozenset[Package]:
+def _list_changed(transaction: Transaction, **generations: int) -> list[Package]:
     rows = transaction.rows(_CHANGED, generations)
-    return frozenset((Ecosystem(ecosystem), package) for ecosystem, package in rows)
+    return [(Ecosystem(ecosystem), package) for ecosystem, package in rows]
 
 
 def _list_due(transaction: Transaction, until: datetime) -> list[_Due]:
