@@ -127,29 +127,42 @@ class Tree:
 
     def _node(self, height: int, index: int) -> bytes:
         """The root of the perfect subtree `index` of 2^height leaves."""
-        level, within = divmod(height, _GROUP_BITS)
-        first = index << within
-        number, at = divmod(first, GROUP)
+        level, number, first, count = _place(height, index)
         hashes = self.tile(level, number)
-        wanted = hashes[at * HASH_BYTES : (at + (1 << within)) * HASH_BYTES]
-        if len(wanted) != HASH_BYTES << within:
+        wanted = hashes[first * HASH_BYTES : (first + count) * HASH_BYTES]
+        if len(wanted) != HASH_BYTES * count:
             raise ValueError(f"tile {level}/{number} is too short")
         return root_of(split(wanted))
+
+
+class _Outline(Tree):
+    """A tree of which no hash is known, nor computed."""
+
+    def _node(self, height: int, index: int) -> bytes:
+        self.tile(*_place(height, index)[:2])
+        return b""
 
 
 def tiles_of(work: Callable[[Tree], object], size: int) -> set[tuple[int, int]]:
     """Level and number of the tiles that `work` takes hashes of in a tree of that size.
 
-    It is done on hashes of zeros: which it takes depends on sizes and indexes alone.
+    Which these are depends on sizes and indexes alone.
     """
     taken: set[tuple[int, int]] = set()
 
-    def zeros(level: int, number: int) -> bytes:
+    def take(level: int, number: int) -> bytes:
         taken.add((level, number))
-        return bytes(GROUP * HASH_BYTES)
+        return b""
 
-    work(Tree(size, zeros))
+    work(_Outline(size, take))
     return taken
+
+
+def _place(height: int, index: int) -> tuple[int, int, int, int]:
+    """The hashes below a perfect subtree: level and number of their tile, the first, how many."""
+    level, within = divmod(height, _GROUP_BITS)
+    number, first = divmod(index << within, GROUP)
+    return level, number, first, 1 << within
 
 
 def _perfect(low: int, high: int) -> Iterator[tuple[int, int]]:

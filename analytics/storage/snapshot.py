@@ -49,6 +49,7 @@ class Snapshot:
         """The part of it that may have rows whose seq is from `first` to before `end`."""
         return replace(
             self,
+            watermark=min(self.watermark, end - 1),
             segments=tuple(s for s in self.segments if s.min_seq < end and s.max_seq >= first),
             batches=tuple(b for b in self.batches if b.min_seq < end and b.max_seq >= first),
         )

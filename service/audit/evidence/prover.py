@@ -86,20 +86,23 @@ class RowProof(Answer):
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a proof is made of: tiles of a tree, and groups whose leaves are computed anew."""
+    """What a proof is made of: tiles of a tree, and groups whose leaves are computed anew.
+
+    `keys` are those of the days that rows of these groups may be of.
+    """
 
     tree: TreeState
     tiles: Tiles
     groups: list[Group]
+    keys: dict[date, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A row's group, the checkpoint that covers it, and what its proof is made of besides."""
+    """The checkpoint that covers a row, and what its proof is made of: its own group is last."""
 
     signed: StoredCheckpoint
     keys: list[VerifierKey]
-    group: Group
     parts: _Parts
 
 
@@ -132,20 +135,19 @@ class Prover:
             if (await self.log.row(seq)).num_rows == 0:
                 raise AuditRowNotFound
             raise NotSignedYet
-        group, signed = found.group, found.signed
+        signed, group = found.signed, found.parts.groups.pop()
         if group.rows is Rows.PRUNED or seq in {leaf.seq for leaf in group.pruned}:
             raise await self._pruned(seq)
-        rows, keys = await self._stored(group)
+        rows = await self._rows(group)
         row = rows.filter(pc.equal(rows.column("seq"), seq))
         if row.num_rows == 0 or not self.log.shows(row.column("created_at")[0].as_py()):
             raise AuditRowNotFound
-        leaves = self._leaves(group, rows, keys)
+        leaves = self._leaves(group, rows, found.parts.keys)
         index = group.first_index + [leaf_seq for leaf_seq, _ in leaves].index(seq)
         ((day, _),) = split_by_day(row)
-        (entry,) = entries(row, self.log.org.id, keys[day])
-        hashes = (await self._tree(found.parts, {group.number: leaves})).inclusion(
-            index, signed.size
-        )
+        (entry,) = entries(row, self.log.org.id, found.parts.keys[day])
+        tree = await self._tree(found.parts, {group.number: leaves})
+        hashes = tree.inclusion(index, signed.size)
         try:
             verify_inclusion(leaf_hash(entry), index, signed.size, hashes, signed.root)
         except WrongProof as error:
@@ -177,9 +179,9 @@ class Prover:
         if group is None:
             raise AuditRowNotFound
         needed = tiles_of(lambda whole: whole.inclusion(group.first_index, signed.size), tree.size)
-        parts = _read_parts(transaction, tree, needed - {(0, group.number)})
+        parts = self._read_parts(transaction, tree, needed - {(0, group.number)}, group)
         keys = read_verifier_keys(transaction, log_name(tree.origin, signed.generation))
-        return _Found(signed, keys, group, parts)
+        return _Found(signed, keys, parts)
 
     async def consistency(self, old: int, new: int | None) -> tuple[int, list[bytes]]:
         """The proof that the first `old` rows begin the first `new` (None: all), and that size.
@@ -195,7 +197,7 @@ class Prover:
             if not 0 <= old <= last <= tree.size:
                 raise SIZES_INVALID(value=str(tree.size))
             needed = tiles_of(lambda whole: whole.consistency(old, last), tree.size)
-            return last, _read_parts(transaction, tree, needed)
+            return last, self._read_parts(transaction, tree, needed)
 
         last, parts = await self.store.read_at_once(look)
         return last, (await self._tree(parts)).consistency(old, last)
@@ -207,7 +209,7 @@ class Prover:
             tree = read_tree(transaction, self.log.org.id)
             if tree is None or number << 8 * (level + 1) >= tree.size:
                 return None
-            return _read_parts(transaction, tree, {(level, number)})
+            return self._read_parts(transaction, tree, {(level, number)})
 
         parts = await self.store.read_at_once(look)
         return b"" if parts is None else (await self._tree(parts)).tile(level, number)
@@ -216,7 +218,7 @@ class Prover:
         """The tree of these tiles and groups, and of groups whose leaves are `known`."""
         leaves = known or {}
         for group in parts.groups:
-            leaves[group.number] = self._leaves(group, *await self._stored(group))
+            leaves[group.number] = self._leaves(group, await self._rows(group), parts.keys)
         hashes = {
             (0, parts.tree.size // GROUP): parts.tree.tail,
             **{place: tile.hashes for place, tile in parts.tiles.items()},
@@ -224,15 +226,9 @@ class Prover:
         }
         return Tree(parts.tree.size, lambda level, number: hashes.get((level, number), b""))
 
-    async def _stored(self, group: Group) -> tuple[pa.Table, dict[date, bytes]]:
-        """The rows of a group that are stored, and the keys of their days.
-
-        One row more than there should be, if there are more.
-        """
-        days = days_between(self.log.snapshot, group.first_seq, group.end_seq)
-        query = partial(read_day_keys, tenant_id=self.log.org.id, days=days)
-        keys = await self.store.read_at_once(query)
-        return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1), keys
+    async def _rows(self, group: Group) -> pa.Table:
+        """The rows of a group that are stored; one more than there should be, if there are more."""
+        return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1)
 
     def _leaves(self, group: Group, rows: pa.Table, keys: dict[date, bytes]) -> list[Leaf]:
         return group.leaves(leaves_of(split_by_day(rows), self.log.org.id, keys))
@@ -250,20 +246,32 @@ class Prover:
         text = "the row that said so is deleted, too"
         return ROW_PRUNED(first=wanted, last=wanted, value=text)
 
+    def _read_parts(
+        self,
+        transaction: Transaction,
+        tree: TreeState,
+        needed: Collection[tuple[int, int]],
+        *others: Group,
+    ) -> _Parts:
+        """The tiles that are stored; groups of those of level 0, and `others`.
 
-def _read_parts(
-    transaction: Transaction, tree: TreeState, needed: Collection[tuple[int, int]]
-) -> _Parts:
-    """The tiles that are stored, and the groups of those of level 0. Raises LEAVES_PRUNED."""
-    tiles: Tiles = {}
-    groups: list[Group] = []
-    for level, number in sorted(needed):
-        if level:
-            tiles[level, number] = read_tile(transaction, tree.tenant_id, level, number) or Tile()
-        elif number != tree.size // GROUP:  # the tree has the leaves of its last group itself
-            group = read_group(transaction, tree, number)
-            if group.rows is Rows.PRUNED:
-                first = group.first_index
-                raise LEAVES_PRUNED(value=str(first), first=str(first + GROUP))
-            groups.append(group)
-    return _Parts(tree, tiles, groups)
+        Raises LEAVES_PRUNED.
+        """
+        tiles: Tiles = {}
+        groups: list[Group] = []
+        for level, number in sorted(needed):
+            if level:
+                tiles[level, number] = (
+                    read_tile(transaction, tree.tenant_id, level, number) or Tile()
+                )
+            elif number != tree.size // GROUP:  # the tree has the leaves of its last group itself
+                group = read_group(transaction, tree, number)
+                if group.rows is Rows.PRUNED:
+                    first = group.first_index
+                    raise LEAVES_PRUNED(value=str(first), first=str(first + GROUP))
+                groups.append(group)
+        groups += others
+        days: set[date] = set()
+        for group in groups:
+            days |= days_between(self.log.snapshot, group.first_seq, group.end_seq)
+        return _Parts(tree, tiles, groups, read_day_keys(transaction, tree.tenant_id, days))

@@ -14,6 +14,7 @@ from analytics.evidence.merkle import (
     grow,
     leaf_hash,
     node_hash,
+    tiles_of,
     verify_consistency,
     verify_inclusion,
 )
@@ -112,6 +113,25 @@ def test_a_consistency_proof_of_other_roots_is_refused(tree: Tree) -> None:
         ):
             with pytest.raises(WrongProof):
                 verify_consistency(*wrong)
+
+
+def test_the_tiles_of_a_proof_are_those_that_it_reads(tree: Tree) -> None:
+    """They are read at once, before any hash is known: with one too few there is no proof."""
+    rng = random.Random(3)
+    for _ in range(40):
+        size = rng.randrange(2, tree.size + 1)
+        index, old = rng.randrange(size), rng.randrange(1, size)
+        read: set[tuple[int, int]] = set()
+
+        def tile(level: int, number: int, read: set[tuple[int, int]] = read) -> bytes:
+            read.add((level, number))
+            return tree.tile(level, number)
+
+        work = [lambda of: of.inclusion(index, size), lambda of: of.consistency(old, size)]  # noqa: B023
+        for make in work:
+            read.clear()
+            make(Tree(tree.size, tile))
+            assert tiles_of(make, tree.size) == read
 
 
 def test_no_proof_is_given_of_what_is_not_in_the_tree(tree: Tree) -> None:
