@@ -22,7 +22,7 @@ from benchmarks.results import record
 from benchmarks.served import SLUG, found
 from service.app.bootstrap import prepare
 from service.app.composition import Services, build_services
-from service.audit.alerts.alerts_api import Backtest, Trial, try_rule
+from service.audit.alerts.alerts_api import Backtest, BacktestRequest, try_rule
 from service.audit.alerts.firings import SILENT_FOR
 from service.audit.alerts.rules import AlertRule
 from service.audit.services import AuditServices
@@ -78,7 +78,7 @@ async def tried(services: Services, rule: AlertRule) -> tuple[float, Backtest]:
     async with services.store.read() as session:
         org = await get_org(session, SLUG)
     began_at = time.perf_counter()
-    said = await try_rule(audit, org, Trial(rule, DAYS))
+    said = await try_rule(audit, org, BacktestRequest(rule=rule, days=DAYS))
     return time.perf_counter() - began_at, said
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -14,7 +14,6 @@ TOP_MAX: Final = 10
 """How many of the most frequent values a summary names."""
 
 _EMPTY: Final = pa.scalar("", pa.string())
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LINES_AT_ONCE: Final = 500
 
@@ -104,9 +103,13 @@ def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
     return [(value, -rows) for rows, value in ranked[:number]]
 
 
-def over_time(
-    rows: pa.Table, step: timedelta, column: str | None = "decision"
-) -> list[tuple[datetime, str, int]]:
+def by_step(steps: pa.Array, values: pa.Array) -> pa.Table:
+    """How many lines there are by step of time and value, as `step`, `value` and `rows`."""
+    lines = pa.table({"step": steps, "value": values}).group_by(["step", "value"])
+    return lines.aggregate([([], "count_all")]).rename_columns(["step", "value", "rows"])
+
+
+def over_time(rows: pa.Table, step: timedelta, column: str | None = "decision") -> pa.Table:
     """How many `rows` there are by step of time (counted from 1970) and `column` ("": none)."""
     length = step // _MICROSECOND
     us = rows["created_at"].cast(pa.int64())
@@ -116,15 +119,7 @@ def over_time(
         pc.divide(pc.add(us, _whole(shift)), _whole(length)), _whole(shift // length)
     )
     named = pa.repeat(_EMPTY, len(rows)) if column is None else pc.fill_null(rows[column], _EMPTY)
-    counted = (
-        pa.table({"step": steps, "named": named})
-        .group_by(["step", "named"])
-        .aggregate([([], "count_all")])
-    )
-    return [
-        (_EPOCH + number * step, name, count)
-        for number, name, count in zip(*(each.to_pylist() for each in counted.columns), strict=True)
-    ]
+    return by_step(steps, named)
 
 
 def _whole(number: int) -> pa.Int64Scalar:

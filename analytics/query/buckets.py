@@ -19,9 +19,17 @@ class Bucket(StrEnum):
         """From one bucket's start to the next."""
         return _LENGTHS[self]
 
+    def number(self, instant: datetime) -> int:
+        """The number of the bucket that `instant` falls into, counted from 1970."""
+        return (instant - _EPOCH) // self.length
+
+    def numbered(self, number: int) -> datetime:
+        """The start of the bucket with this number."""
+        return _EPOCH + number * self.length
+
     def start(self, instant: datetime) -> datetime:
         """The start of the bucket that `instant` falls into."""
-        return _EPOCH + (instant - _EPOCH) // self.length * self.length
+        return self.numbered(self.number(instant))
 
 
 _LENGTHS: Final = {

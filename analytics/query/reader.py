@@ -221,22 +221,23 @@ class Reader:
             if isinstance(scan, CatalogAnswer | IndexAnswer):
                 start = bucket.start(scan.segments[0].min_created_at)
                 # Only what there is: a bucket begins and ends the summary if it has a row.
-                counted = [
-                    (start, decision, rows) for decision, rows in scan.counts.items() if rows
-                ]
-            for start, decision, rows in counted:
-                counts[start, decision] += rows
+                counts.update({(start, value): rows for value, rows in scan.counts.items() if rows})
+                continue
+            columns = (column.to_pylist() for column in counted.columns)
+            for number, decision, rows in zip(*columns, strict=True):
+                counts[bucket.numbered(number), decision] += rows
         return counts
 
     def series(
-        self, snapshot: Snapshot, query: Query, bucket: Bucket, column: str | None
-    ) -> list[tuple[datetime, str, int]]:
+        self, snapshot: Snapshot, query: Query, bucket: Bucket, column: str | None, limit: int
+    ) -> pa.Table:
         """How many rows of `query` fall into each bucket with each value of `column` ("": none).
 
-        In no order. Without a `column` all rows count together, as "".
+        At most `limit` lines (see `aggregates.by_step`), in no order. Without a `column` all rows
+        count together, as "".
         """
         scan = self.planner.rows(snapshot, query)
-        return scan.over_time(self.resources, bucket.length, Work(), column)
+        return scan.over_time(self.resources, bucket.length, Work(), column, limit)
 
     def _by_seq(self, part: Snapshot, query: Query, first: int, limit: int) -> pa.Table:
         scan = self.planner.rows(part, query)

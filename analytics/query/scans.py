@@ -6,7 +6,7 @@ Which of them run is decided by `analytics.query.planner`; all of them give the 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
@@ -28,11 +28,7 @@ from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
 from analytics.storage.verified_files import no_wait
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-TimeCounts = list[tuple[datetime, str, int]]
-"""Rows by the start of a step of time and decision ("" for none)."""
 
 
 @dataclass(slots=True)
@@ -138,10 +134,15 @@ class CachedRowsScan:
         return int(self.rows(resources, work).num_rows)
 
     def over_time(
-        self, resources: Resources, step: timedelta, work: Work, column: str | None = "decision"
-    ) -> TimeCounts:
-        """The rows of the query by step of time and `column`."""
-        return aggregates.over_time(self.rows(resources, work), step, column)
+        self,
+        resources: Resources,
+        step: timedelta,
+        work: Work,
+        column: str | None = "decision",
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows of the query by `step` of time and `column`, `limit` counts at most."""
+        return aggregates.over_time(self.rows(resources, work), step, column).slice(0, limit)
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""
@@ -240,24 +241,25 @@ class DuckDBScan:
         return int(self.ask(resources, "count(*) AS rows", "", work)["rows"][0].as_py())
 
     def over_time(
-        self, resources: Resources, step: timedelta, work: Work, column: str | None = "decision"
-    ) -> TimeCounts:
-        """The rows of the query by step of time and `column`."""
+        self,
+        resources: Resources,
+        step: timedelta,
+        work: Work,
+        column: str | None = "decision",
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows of the query by `step` of time and `column`, `limit` counts at most."""
         us = "epoch_us(created_at)"
         named = "''" if column is None else f"coalesce({column}, '')"
-        counted = self.ask(
+        return self.ask(
             resources,
             # The remainder of an instant before 1970 is negative.
-            f"{us} - ({us} % $step + $step) % $step AS begins, {named} AS named, count(*) AS rows",
-            " GROUP BY ALL",
+            f"({us} - ({us} % $step + $step) % $step) // $step AS step, {named} AS value,"
+            " count(*) AS rows",
+            " GROUP BY ALL" + ("" if limit is None else f" LIMIT {limit:d}"),
             work,
             step=step // _MICROSECOND,
         )
-        columns = (each.to_pylist() for each in counted.columns)
-        return [
-            (_EPOCH + begins * _MICROSECOND, name, rows)
-            for begins, name, rows in zip(*columns, strict=True)
-        ]
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""

@@ -16,6 +16,7 @@ class Capability(StrEnum):
     POLICY_WRITE = "policy:w"
     STREAM_READ = "stream:r"
     STREAM_WRITE = "stream:w"
+    ALERT_WRITE = "alert:w"
     ORG_ADMIN = "org:admin"
     PACKAGES_INSTALL = "packages:install"
     AUDIT_INGEST = "audit:ingest"
@@ -30,10 +31,14 @@ class Role(StrEnum):
     MEMBER = "member"
 
 
+_OF_THE_LOG: Final = frozenset(
+    {Capability.AUDIT_READ, Capability.AUDIT_EXPORT, Capability.ALERT_WRITE}
+)
+
 ROLE_DEFAULTS: Final[dict[Role, frozenset[Capability]]] = {
     Role.OWNER: frozenset(Capability),
-    Role.ADMIN: frozenset({Capability.AUDIT_READ, Capability.AUDIT_EXPORT}),
-    Role.AUDITOR: frozenset({Capability.AUDIT_READ, Capability.AUDIT_EXPORT}),
+    Role.ADMIN: _OF_THE_LOG,
+    Role.AUDITOR: _OF_THE_LOG,
     Role.MEMBER: frozenset(),
 }
 """The capabilities each role grants; an organisation's overrides only add to them."""

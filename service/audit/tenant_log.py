@@ -135,12 +135,12 @@ class TenantLog:
         )
 
     async def series(
-        self, query: Query, bucket: Bucket, column: str | None
-    ) -> list[tuple[datetime, str, int]]:
+        self, query: Query, bucket: Bucket, column: str | None, limit: int
+    ) -> pa.Table:
         """How many rows fall into each bucket with each value of `column`, see `Reader.series`."""
         within = self.within(query)
         return await self._query(
-            lambda reader: reader.series(self.snapshot, within, bucket, column),
+            lambda reader: reader.series(self.snapshot, within, bucket, column, limit),
             reads_many(self.snapshot, within),
         )
 

@@ -12,7 +12,7 @@ from service.access.roles import Capability
 from service.audit.alerts.alerts_api import (
     SHIPPED,
     AlertRuleForm,
-    Trial,
+    BacktestRequest,
     create,
     delete,
     handle,
@@ -104,7 +104,8 @@ async def _tried(call: Call[DashboardServices], typed: TypedRule) -> View:
     if not typed.name:
         return {"tried": None, "faults": {}}
     try:
-        trial = Trial(parse_rule(rule_given(structs.asdict(typed))), DAYS)
+        rule = parse_rule(rule_given(structs.asdict(typed)))
+        trial = BacktestRequest(rule=rule, days=DAYS)
         return {"tried": await try_rule(call.services.audit, call.org, trial), "faults": {}}
     except Refusal as refusal:
         faults = {each.field or "query": each.text for each in (refusal, *refusal.further)}

@@ -18,9 +18,9 @@ def test_the_report_is_for_people_scripts_and_spreadsheets(quiet_home):
     said = quiet_home.order(*report).out
     rows = list(csv.DictReader(quiet_home.order(*report, "--csv").out.splitlines()))
 
-    assert member["capabilities"] == ["audit:r", "audit:export"]
+    assert member["capabilities"] == ["audit:r", "audit:export", "alert:w"]
     assert "ada@acme.example" in said
-    assert "auditor may: audit:r audit:export" in said
+    assert "auditor may: audit:r audit:export alert:w" in said
     assert "(siem) may audit:r in the whole organisation" in said
     assert "the operator (at the command line" in said
     assert [row["name"] for row in rows if row["kind"] == "member"] == ["ada@acme.example"]

@@ -1,7 +1,7 @@
 """Alerts: rules over the audit log, what they would have found, and where they fired."""
 
-from datetime import timedelta
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 from msgspec import Meta
@@ -10,13 +10,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.alert_envelopes import AlertHandled, AlertRuleChanged
-from analytics.model.instants import format_us, optional_us
+from analytics.model.instants import format_us
 from analytics.model.rows import AuditContext
 from analytics.query.buckets import Bucket
 from service.access.roles import Capability
-from service.audit.alerts.firings import WEEKS, Firing, bursts, silences
+from service.audit.alerts.counting import count
+from service.audit.alerts.firings import NOTHING_USUAL, Fires, bursts, silences, usual_before
 from service.audit.alerts.rules import CHECKS, AlertRule, check_rule, parse_rule, rule_of
-from service.audit.alerts.watcher import alert_of, count
+from service.audit.alerts.watcher import alert_of
 from service.audit.refusals import QUERY_REFUSALS, RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
@@ -111,23 +112,10 @@ class AlertEntry(Answer):
     @classmethod
     def of(cls, alert: AlertFiring) -> Self:
         """An alert in the API's representation."""
-        return cls(
-            id=alert.id or None,
-            rule_id=alert.rule_id or None,
-            rule=alert.rule_name,
-            key=alert.key,
-            fired_at=format_us(alert.fired_at),
-            since=format_us(alert.since),
-            until=format_us(alert.until),
-            rows=alert.rows,
-            usual=alert.usual,
-            row_ids=alert.row_ids.split(),
-            query=alert.query,
-            state=alert.state,  # type: ignore[arg-type] # one of State
-            note=alert.note,
-            handled_by=alert.handled_by,
-            handled_at=optional_us(alert.handled_at),
-        )
+        own: dict[str, Any] = {name: getattr(alert, name, None) for name in cls.__struct_fields__}
+        own |= {at: format_us(own[at]) for at in own if isinstance(own[at], datetime)}
+        own |= {"id": alert.id or None, "rule_id": alert.rule_id or None}
+        return cls(**own | {"rule": alert.rule_name, "row_ids": alert.row_ids.split()})
 
 
 class AlertList(Answer):
@@ -171,20 +159,6 @@ class HandledRequest(Request):
     note: Annotated[str, Meta(extra_json_schema={"maxLength": REASON_MAX})] = ""
 
 
-class Trial(NamedTuple):
-    """A rule to try."""
-
-    rule: AlertRule
-    days: int
-
-
-class Handling(NamedTuple):
-    """The state that an alert gets, and why if that is said."""
-
-    state: Literal["acknowledged", "closed"]
-    note: str | None
-
-
 SHIPPED: Final = tuple(
     AlertRule(is_on=False, **rule)
     for rule in (
@@ -216,19 +190,19 @@ SHIPPED: Final = tuple(
 """Rules as shipped: none is on until an organisation creates it."""
 
 
-def parse_trial(given: dict[str, Any]) -> Trial:
+def parse_trial(given: dict[str, Any]) -> BacktestRequest:
     """The rule to try in a request's body. Raises Invalid."""
     body = BacktestRequest.parse(given)
     with errors_at("rule"):
-        return Trial(check_rule(body.rule), body.days)
+        return BacktestRequest(rule=check_rule(body.rule), days=body.days)
 
 
-def parse_handling(given: dict[str, Any]) -> Handling:
+def parse_handled(given: dict[str, Any]) -> HandledRequest:
     """What becomes of an alert. Raises Invalid."""
     body = HandledRequest.parse(given)
     if len(body.note) > REASON_MAX or visible(body.note) != body.note:
         raise NOTE_INVALID(limit=REASON_MAX)
-    return Handling(body.state, body.note.strip() or None)
+    return body
 
 
 @resource.get("list_alert_rules", "/rules", needs=Capability.AUDIT_READ, returns=AlertRuleList)
@@ -249,7 +223,7 @@ async def rules(call: Call[AuditServices]) -> AlertRuleList:
     example={"name": "Many blocked installs", "query": "decision=BLOCKED", "at_least": 20},
     returns=AlertRuleForm,
     status=201,
-    refuses=[RULE_EXISTS, TOO_MANY_RULES],
+    refuses=[RULE_EXISTS, TOO_MANY_RULES, NOTHING_USUAL],
 )
 async def create(call: WriteCall[AuditServices], rule: AlertRule) -> AlertRuleForm:
     """Create an alert rule. It counts rows from now on, unless `is_on` is false."""
@@ -263,7 +237,7 @@ async def create(call: WriteCall[AuditServices], rule: AlertRule) -> AlertRuleFo
     body=Parsed(AlertRule, parse_rule, is_long=True),
     example={"name": "Many blocked installs", "query": "decision=BLOCKED", "at_least": 50},
     returns=AlertRuleForm,
-    refuses=[RULE_NOT_FOUND, RULE_EXISTS],
+    refuses=[RULE_NOT_FOUND, RULE_EXISTS, NOTHING_USUAL],
 )
 async def change(
     call: WriteCall[AuditServices], rule: AlertRule, alert_rule_id: str
@@ -300,36 +274,36 @@ async def delete(call: WriteCall[AuditServices], alert_rule_id: str) -> DeletedR
     body=Parsed(BacktestRequest, parse_trial, is_long=True),
     example={"rule": {"name": "Many blocked installs", "query": "decision=BLOCKED"}, "days": 30},
     returns=Backtest,
-    refuses=[RULE_TOO_WIDE, RULE_TOO_FINE, *QUERY_REFUSALS],
+    refuses=[RULE_TOO_WIDE, RULE_TOO_FINE, NOTHING_USUAL, *QUERY_REFUSALS],
 )
-async def backtest(call: Call[AuditServices], trial: Trial) -> Backtest:
+async def backtest(call: Call[AuditServices], trial: BacktestRequest) -> Backtest:
     """Where a rule would have fired. Nothing is recorded; checks of the service have no history."""
     return await try_rule(call.services, call.org, trial)
 
 
-async def try_rule(services: AuditServices, org: Organisation, trial: Trial) -> Backtest:
+async def try_rule(services: AuditServices, org: Organisation, trial: BacktestRequest) -> Backtest:
     """Where the rule would have fired.
 
-    Raises RULE_TOO_WIDE, RULE_TOO_FINE, QueryTooSlow, StoreFault.
+    Raises RULE_TOO_WIDE, RULE_TOO_FINE, NOTHING_USUAL, QueryTooSlow, StoreFault.
     """
     now, rule = services.clock(), trial.rule
     log = await open_log(services.store, services.lake, org, now)
     since = now - timedelta(days=trial.days)
-    found: list[Firing] = []
+    found = Fires(0, [])
     if rule.kind == "silence":
         hour = Bucket.HOUR.start(now)
         hours = [hour - n * Bucket.HOUR.length for n in range(trial.days * 24)][::-1]
-        first = since - timedelta(weeks=WEEKS) - rule.length
-        counts = await count(services.store, log, rule, first, hour)
-        if len({key for _, key, _ in counts}) * len(hours) > WINDOWS_MAX:
+        before = usual_before(rule, org.tier)
+        counts = await count(services.store, log, rule, since - max(before) - rule.length, hour)
+        if len(counts["value"].unique()) * len(hours) > WINDOWS_MAX:
             raise RULE_TOO_FINE
-        found = await log.compute(lambda: silences(rule, counts, hours, {}))
+        found = await log.compute(lambda: silences(rule, counts, hours, before, {}, LISTED_MAX))
     elif rule.kind not in CHECKS:
         until = now + Bucket.MINUTE.length  # of this minute, too
         counts = await count(services.store, log, rule, since - rule.length, until)
-        found = await log.compute(lambda: bursts(rule, counts, since, {}))
-    shown = [AlertEntry.of(alert_of(rule, each)) for each in found[-LISTED_MAX:][::-1]]
-    return Backtest(org=org.slug, days=trial.days, count=len(found), alerts=shown)
+        found = await log.compute(lambda: bursts(rule, counts, since, {}, LISTED_MAX))
+    shown = [AlertEntry.of(alert_of(rule, each)) for each in found.last[::-1]]
+    return Backtest(org=org.slug, days=trial.days, count=found.total, alerts=shown)
 
 
 @resource.get(
@@ -357,21 +331,21 @@ async def alerts(call: Call[AuditServices], query: AlertQuery) -> AlertList:
 @resource.post(
     "handle_alert",
     "/<alert_id>/handle",
-    needs=Capability.AUDIT_READ,
-    body=Parsed(HandledRequest, parse_handling),
+    needs=Capability.ALERT_WRITE,
+    body=Parsed(HandledRequest, parse_handled),
     example={"state": "acknowledged", "note": "Looking at it"},
     returns=AlertEntry,
     refuses=[ALERT_NOT_FOUND],
 )
-async def handle(call: WriteCall[AuditServices], body: Handling, alert_id: str) -> AlertEntry:
+async def handle(call: WriteCall[AuditServices], body: HandledRequest, alert_id: str) -> AlertEntry:
     """Acknowledge or close an alert, with a note."""
     alert = await call.session.get(AlertFiring, alert_id)
     if alert is None or alert.tenant_id != call.org.id:
         raise ALERT_NOT_FOUND
-    alert.state, alert.note = body.state, body.note
+    alert.state, alert.note = body.state, body.note.strip() or None
     alert.handled_by, alert.handled_at = call.by.actor, call.work.now
     handled = AlertHandled(
-        alert_id=alert_id, rule=alert.rule_name, state=body.state, note=body.note
+        alert_id=alert_id, rule=alert.rule_name, state=body.state, note=alert.note
     )
     call.work.record(call.org.id, handled, call.by, subject=alert_id)
     return AlertEntry.of(alert)
@@ -390,7 +364,9 @@ async def set_rule(
     by: AuditContext,
     entry: AlertRuleEntry | None,
 ) -> AlertRuleEntry:
-    """Create `rule`, or make `entry` be it. Raises TOO_MANY_RULES, RULE_EXISTS."""
+    """Create `rule`, or make `entry` be it. Raises TOO_MANY_RULES, RULE_EXISTS, NOTHING_USUAL."""
+    if rule.kind == "silence":
+        usual_before(rule, org.tier)
     change: Literal["created", "changed"] = "changed"
     if entry is None:
         mine = select(func.count()).where(AlertRuleEntry.tenant_id == org.id)

@@ -3,30 +3,39 @@
 Under a lease of its own, never on the path of a request. A firing and its audit row are one commit,
 so that none is lost or doubled when the process ends in between: counts are of stored rows, and a
 window that is counted again fires at the same minute, at which it has fired already.
+
+A round evaluates the rules that may fire in it: those that count, of organisations with new rows
+or rejections; silences once an hour; checks once a minute. An organisation of which nothing is new
+costs the round one look at an index.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Final, NamedTuple
 
-import pyarrow as pa
 import structlog
-from sqlalchemy import func, select
+from sqlalchemy import CompoundSelect, Select, exists, func, or_, select, true, union
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.alert_envelopes import AlertFired
-from analytics.model.filters import Condition, Query, Term
 from analytics.model.instants import format_us, utc_day
-from analytics.model.schema import audit_id
 from analytics.query.buckets import Bucket
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
 from service.access.callers import service_context
-from service.audit.alerts.firings import SILENT_FOR, WEEKS, Firing, bursts, silences
-from service.audit.alerts.rules import CHECKS, REVOKED, AlertRule, rule_of
+from service.audit.alerts.counting import count, revoked_repositories, rows_of
+from service.audit.alerts.firings import (
+    NOTHING_USUAL,
+    SILENT_FOR,
+    Fires,
+    Firing,
+    bursts,
+    silences,
+    usual_before,
+)
+from service.audit.alerts.rules import CHECKS, AlertRule, Kind, rule_of
 from service.audit.clock_guard import ClockGuard
 from service.audit.lake import Lake
 from service.audit.leased_job import DeferredErrors
@@ -40,7 +49,6 @@ from service.store.store import Store
 from service.store.tables import (
     AlertFiring,
     AlertRuleEntry,
-    Binding,
     Fact,
     JournalEntry,
     Organisation,
@@ -48,15 +56,8 @@ from service.store.tables import (
     SegmentEntry,
 )
 
-ROWS_OF_FIRING_MAX: Final = 100
-ROWS_READ_MAX: Final = 50_000
-"""How many rows of its filters a rule may look at one by one."""
-
 FIRINGS_AN_HOUR_MAX: Final = 100
 """A rule that fires more often says nothing: it is logged, and fires again in the next hour."""
-
-GROUPS_MAX: Final = 500_000
-"""How many counts, by time and value, a rule may have."""
 
 LATE_MAX: Final = timedelta(days=1)
 """Rows that were created so long before they arrived do not fire: they are history."""
@@ -68,8 +69,44 @@ GAP_MAX: Final = timedelta(minutes=15)
 MARK_EVERY: Final = timedelta(minutes=5)
 SEAL_LATE_FACTOR: Final = 4
 
+TENANTS_NAMED_MAX: Final = 500
+"""With more organisations that have something new, the rules of all are read."""
+
 _WATCHED: Final = "alerts_watched"
+_COUNTED: Final = "alerts_counted"
 _log = structlog.get_logger(__name__)
+
+_Due = list[tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]]
+"""The organisations with rules that are due, and these."""
+
+
+class _Mark(NamedTuple):
+    """Rules are evaluated `since` then without a pause, and were `before` last.
+
+    All rows up to the seq `counted` are counted; None: that is not known.
+    """
+
+    since: datetime
+    before: datetime
+    counted: int | None
+
+
+class _Round(NamedTuple):
+    """What the rules of a round are evaluated with."""
+
+    lease: HeldLease
+    now: datetime
+    mark: _Mark
+    faults: DeferredErrors
+
+
+class _Watched(NamedTuple):
+    """A rule in a round."""
+
+    round: _Round
+    log: TenantLog
+    entry: AlertRuleEntry
+    rule: AlertRule
 
 
 class AlertWatcher:
@@ -92,155 +129,181 @@ class AlertWatcher:
         self._clock = clock
         self._by = service_context(settings.platform_tenant_id)
         self._last: tuple[int, datetime] | None = None
-        """The newest seq of all organisations, and the minute, of the last evaluation."""
-        self._counted: dict[tuple[str, datetime], int] = {}
-        """By rule, as of its last change, the seq up to which its rows are counted.
-
-        One that is not in it counts since the last mark.
-        """
-        self._listened: dict[str, datetime] = {}
-        """By rule of a silence, the hour of its last evaluation."""
+        """The newest seq of all organisations, and the minute, of the last round."""
+        self._behind: dict[str, int | None] = {}
+        """Organisations that could not be evaluated, and up to where their rows are counted."""
 
     async def watch_due(self) -> None:
-        """Evaluate the rules of all organisations if there are new rows, or it is a new minute.
+        """Evaluate the rules that are due: there are new rows, or it is a new minute.
 
         An organisation whose rows cannot be read does not keep the others waiting: the first such
         fault is raised after all have been tried. Raises LeaseTaken.
         """
         now = self._clock()
         current = (await self._store.last_seq(), Bucket.MINUTE.start(now))
-        if current == self._last:
+        if current == self._last and not self._behind:
             return
         async with self._store.read() as session:
-            rules = await _list_on(session)
-        if rules:
-            faults = DeferredErrors("alerts_not_evaluated")
+            has_rules = await session.scalar(select(exists().where(_IS_ON)))
+            mark = await self._read_mark(session, now)
+        due = await self._list_due(now, mark.counted) if has_rules else []
+        faults = DeferredErrors("alerts_not_evaluated")
+        if due or (has_rules and now - mark.before >= MARK_EVERY):
             async with self._lease.hold() as lease, lease.renewed():
-                since, before = await self._mark(lease, now)
-                for org, own in rules:
-                    with faults.of(org.id, utc_day(now)):
-                        await self._watch(lease, org, own, now, before, since, faults)
-            faults.raise_first()
+                await self._store_mark(lease, mark, now)
+                for org, rules in due:
+                    await self._watch(_Round(lease, now, mark, faults), org, rules)
         self._last = current
+        faults.raise_first()
 
-    async def _mark(self, lease: HeldLease, now: datetime) -> tuple[datetime, datetime]:
-        """Since when rules are evaluated without a pause, and when they last were before."""
-        async with self._store.read() as session:
-            stored = await session.get(Fact, _WATCHED)
-        if stored is None:
-            since = before = now
+    async def _read_mark(self, session: AsyncSession, now: datetime) -> _Mark:
+        stored = await session.get(Fact, _WATCHED)
+        since, before = map(datetime.fromisoformat, stored.value.split()) if stored else (now, now)
+        counted = await session.get(Fact, _COUNTED)
+        seq = int(counted.value) if counted else None
+        return _Mark(
+            since if now - before <= GAP_MAX else now,
+            before if stored else now - MARK_EVERY,
+            seq if self._last is None else self._last[0],
+        )
+
+    async def _store_mark(self, lease: HeldLease, mark: _Mark, now: datetime) -> None:
+        if now - mark.before < MARK_EVERY:
+            return
+        counted = [mark.counted, *self._behind.values()]
+        async with lease.write() as work:
+            times = f"{mark.since.isoformat()} {now.isoformat()}"
+            await work.session.merge(Fact(name=_WATCHED, value=times))
+            if None not in counted:  # of earlier rounds: this one may be killed
+                seq = min(seq for seq in counted if seq is not None)
+                await work.session.merge(Fact(name=_COUNTED, value=str(seq)))
+
+    async def _list_due(self, now: datetime, counted: int | None) -> _Due:
+        of_kind = await self._due_tenants(now, counted)
+        named = {*self._behind}.union(*(each for each in of_kind.values() if each is not None))
+        wanted = [
+            # JSON has no such quotes within a text.
+            AlertRuleEntry.definition.contains(f'"kind":"{kind}"')
+            for kind, tenants in of_kind.items()
+            if tenants is None
+        ]
+        if len(named) <= TENANTS_NAMED_MAX:
+            wanted.append(AlertRuleEntry.tenant_id.in_(named))
         else:
-            since, before = map(datetime.fromisoformat, stored.value.split())
-        if now - before > GAP_MAX:
-            since = now
-        if stored is None or now - before >= MARK_EVERY:
-            async with lease.write() as work:
-                value = f"{since.isoformat()} {now.isoformat()}"
-                await work.session.merge(Fact(name=_WATCHED, value=value))
-        return since, before
+            wanted = [true()]
+        query = (
+            select(Organisation, AlertRuleEntry)
+            .join(AlertRuleEntry, AlertRuleEntry.tenant_id == Organisation.id)
+            .where(_IS_ON, or_(*wanted))
+            .order_by(Organisation.id, AlertRuleEntry.id)
+        )
+        found: dict[str, tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]] = {}
+        async with self._store.read() as session:
+            listed = (await session.execute(query)).all()
+        for org, entry in listed:
+            rule = rule_of(entry)
+            tenants = of_kind.get(rule.kind, ())
+            if tenants is None or org.id in tenants or org.id in self._behind:
+                found.setdefault(org.id, (org, []))[1].append((entry, rule))
+        return list(found.values())
+
+    async def _due_tenants(
+        self, now: datetime, counted: int | None
+    ) -> dict[Kind, Collection[str] | None]:
+        """Of which organisations rules of each kind may fire; None: of all."""
+        before = self._last and self._last[1]
+        lately = now - LATE_MAX if before is None else before - MARK_EVERY
+        due: dict[Kind, Collection[str] | None] = {"count": None}
+        async with self._store.read() as session:
+            if counted is not None:
+                due["count"] = {
+                    *await session.scalars(_with_rows(counted, utc_day(now - LATE_MAX)))
+                }
+            due["rejected"] = {*await session.scalars(_with_rejections(lately))}
+            if before is None or before < Bucket.MINUTE.start(now):
+                late = now - SEAL_LATE_FACTOR * timedelta(seconds=self._settings.seal_age_s)
+                due["seal"] = {*await session.scalars(_with_waiting(late))}
+                due["integrity"] = {*await session.scalars(_WITH_DAMAGE)}
+        if "seal" in due and await self._clock_guard.refusal() is not None:
+            due["clock"] = None
+        if before is None or before < Bucket.HOUR.start(now):
+            due["silence"] = None
+        return due
 
     async def _watch(
         self,
-        lease: HeldLease,
+        round_: _Round,
         org: Organisation,
-        rules: Sequence[AlertRuleEntry],
-        now: datetime,
-        before: datetime,
-        since: datetime,
-        faults: DeferredErrors,
+        rules: Sequence[tuple[AlertRuleEntry, AlertRule]],
     ) -> None:
         """Evaluate each of the organisation's rules: one that fails keeps no other waiting."""
-        log = await open_log(self._store, self._lake, org, now)
-        for entry in rules:
-            with faults.of(org.id, utc_day(now)):
-                try:
-                    await self._evaluate(lease, log, entry, now, before, since)
-                except (RULE_TOO_WIDE, RULE_TOO_FINE) as refusal:
-                    _log.warning("alert_rule_refused", rule=entry.id, reason=str(refusal))
+        counted = self._behind.get(org.id, round_.mark.counted)
+        done, faults, day = 0, round_.faults, utc_day(round_.now)
+        with faults.of(org.id, day):
+            log = await open_log(self._store, self._lake, org, round_.now)
+            for entry, rule in rules:
+                with faults.of(org.id, day):
+                    await self._evaluate(_Watched(round_, log, entry, rule), counted)
+                    done += 1
+        if done == len(rules):
+            self._behind.pop(org.id, None)
+        else:
+            self._behind[org.id] = counted
 
-    async def _evaluate(
-        self,
-        lease: HeldLease,
-        log: TenantLog,
-        entry: AlertRuleEntry,
-        now: datetime,
-        before: datetime,
-        since: datetime,
-    ) -> None:
-        rule, version = rule_of(entry), (entry.id, entry.changed_at)
-        newest = max((part.max_seq for part in _parts(log.snapshot)), default=0)
-        if rule.kind in CHECKS:
-            await self._check(lease, entry, rule, now)
-        elif rule.kind == "rejected":
-            await self._count(lease, log, entry, rule, now - LATE_MAX, now)
-        elif rule.kind == "silence":
-            await self._listen(lease, log, entry, rule, now, since)
-        elif newest > self._counted.get(version, -1):
-            touched = _touched(log.snapshot, self._counted.get(version), before, now)
-            try:
-                await self._count(lease, log, entry, rule, touched, now)
-            except (RULE_TOO_WIDE, RULE_TOO_FINE):
-                self._counted[version] = newest  # or it would be too many for a day
-                raise
-            self._counted[version] = newest
+    async def _evaluate(self, watched: _Watched, counted: int | None) -> None:
+        (_, now, mark, _), rule = watched.round, watched.rule
+        try:
+            if rule.kind in CHECKS:
+                await self._check(watched)
+            elif rule.kind == "silence":
+                await self._listen(watched)
+            elif rule.kind == "rejected":
+                await self._count(watched, now - LATE_MAX)
+            else:
+                await self._count(watched, _touched(watched.log.snapshot, counted, mark, now))
+        except (RULE_TOO_WIDE, RULE_TOO_FINE, NOTHING_USUAL) as refusal:
+            # Its rows count as counted, or it would be too many for a day.
+            _log.warning("alert_rule_refused", rule=watched.entry.id, reason=str(refusal))
 
-    async def _count(
-        self,
-        lease: HeldLease,
-        log: TenantLog,
-        entry: AlertRuleEntry,
-        rule: AlertRule,
-        touched: datetime,
-        now: datetime,
-    ) -> None:
-        since = Bucket.MINUTE.start(max(touched, entry.on_since or now))
+    async def _count(self, watched: _Watched, touched: datetime) -> None:
+        now, log, rule = watched.round.now, watched.log, watched.rule
+        since = Bucket.MINUTE.start(max(touched, watched.entry.on_since or now))
         counts = await count(self._store, log, rule, since - rule.length, now + AHEAD_MAX)
-        if not counts:
+        if not counts.num_rows:
             return
-        fired = await self._fired(entry.id, since - SILENT_FOR)
-        found = await log.compute(lambda: bursts(rule, counts, since, fired))
-        await self._fire(lease, log, entry, rule, found)
+        fired = await self._fired(watched.entry.id, since - SILENT_FOR)
+        most = FIRINGS_AN_HOUR_MAX
+        await self._fire(
+            watched, await log.compute(lambda: bursts(rule, counts, since, fired, most))
+        )
 
-    async def _listen(
-        self,
-        lease: HeldLease,
-        log: TenantLog,
-        entry: AlertRuleEntry,
-        rule: AlertRule,
-        now: datetime,
-        since: datetime,
-    ) -> None:
-        """Fire for the silence that ended with the last full hour, once in this hour."""
+    async def _listen(self, watched: _Watched) -> None:
+        """Fire for the silence that ended with the last full hour."""
+        (_, now, mark, _), log, rule = watched.round, watched.log, watched.rule
         hour = Bucket.HOUR.start(now)
-        known_since = max(since, entry.on_since or now)
-        if self._listened.get(entry.id) == hour or hour - rule.length < known_since:
+        if hour - rule.length < max(mark.since, watched.entry.on_since or now):
             return
-        first = hour - timedelta(weeks=WEEKS) - rule.length
-        counts = await count(self._store, log, rule, first, hour)
-        fired = await self._fired(entry.id, hour - max(SILENT_FOR, rule.length))
-        found = await log.compute(lambda: silences(rule, counts, [hour], fired))
-        await self._fire(lease, log, entry, rule, found)
-        self._listened[entry.id] = hour
+        before = usual_before(rule, log.org.tier)
+        counts = await count(self._store, log, rule, hour - max(before) - rule.length, hour)
+        fired = await self._fired(watched.entry.id, hour - max(SILENT_FOR, rule.length))
+        most = FIRINGS_AN_HOUR_MAX
+        await self._fire(
+            watched,
+            await log.compute(lambda: silences(rule, counts, [hour], before, fired, most)),
+        )
 
-    async def _check(
-        self, lease: HeldLease, entry: AlertRuleEntry, rule: AlertRule, now: datetime
-    ) -> None:
-        """Fire if the service's own check fails, unless that is known already."""
+    async def _check(self, watched: _Watched) -> None:
+        """Fire, as the service's own check fails, unless that is known already."""
+        now, entry = watched.round.now, watched.entry
         at = Bucket.MINUTE.start(now)
+        # One that is closed in the minute in which it fired is not fired again in it.
+        is_known = (AlertFiring.state != "closed") | (AlertFiring.fired_at >= at)
         async with self._store.read() as session:
-            failed = await _failed(session, rule.kind, entry.tenant_id, now, self._settings)
             known = await session.scalar(
-                select(AlertFiring.id).where(
-                    AlertFiring.rule_id == entry.id,
-                    # One that is closed in the minute in which it fired is not fired again in it.
-                    (AlertFiring.state != "closed") | (AlertFiring.fired_at >= at),
-                )
+                select(AlertFiring.id).where(AlertFiring.rule_id == entry.id, is_known).limit(1)
             )
-        if rule.kind == "clock":
-            failed = await self._clock_guard.refusal() is not None
-        if failed and known is None:
-            firing = Firing("", at, at, now, 0)
-            await self._record(lease, entry, rule, [(firing, [])], 1)
+        if known is None:
+            await self._record(watched, [(Firing("", at, at, now, 0), [])], 1)
 
     async def _fired(self, rule_id: str, since: datetime) -> Mapping[str, Sequence[datetime]]:
         query = select(AlertFiring.key, AlertFiring.fired_at).where(
@@ -252,31 +315,21 @@ class AlertWatcher:
                 fired[key].append(at)
         return fired
 
-    async def _fire(
-        self,
-        lease: HeldLease,
-        log: TenantLog,
-        entry: AlertRuleEntry,
-        rule: AlertRule,
-        firings: Sequence[Firing],
-    ) -> None:
-        if not firings:
+    async def _fire(self, watched: _Watched, fires: Fires) -> None:
+        if not fires.total:
             return
+        log, rule = watched.log, watched.rule
         revoked = await revoked_repositories(self._store, rule, log.org.id)
-        told = firings[-FIRINGS_AN_HOUR_MAX:]  # after a pause there may be many old ones
-        found = [(each, await rows_of(log, rule, each, revoked)) for each in told]
-        await self._record(lease, entry, rule, found, len(firings))
+        # After a pause there may be many: only the last are told.
+        found = [(each, await rows_of(log, rule, each, revoked)) for each in fires.last]
+        await self._record(watched, found, fires.total)
 
     async def _record(
-        self,
-        lease: HeldLease,
-        entry: AlertRuleEntry,
-        rule: AlertRule,
-        firings: Sequence[tuple[Firing, list[str]]],
-        fired: int,
+        self, watched: _Watched, firings: Sequence[tuple[Firing, list[str]]], fired: int
     ) -> None:
         """One commit for the last of so many, and their rows, if the rule is still the same."""
-        async with lease.write() as work:
+        entry, rule = watched.entry, watched.rule
+        async with watched.round.lease.write() as work:
             current = await work.session.get(AlertRuleEntry, entry.id)
             if current is None or current.changed_at != entry.changed_at:
                 return
@@ -292,135 +345,49 @@ class AlertWatcher:
                 work.record(entry.tenant_id, _envelope(rule, alert), self._by, subject=alert.id)
 
 
-async def _list_on(session: AsyncSession) -> list[tuple[Organisation, list[AlertRuleEntry]]]:
-    """The organisations with rules that are on, and these."""
-    query = (
-        select(Organisation, AlertRuleEntry)
-        .join(AlertRuleEntry, AlertRuleEntry.tenant_id == Organisation.id)
-        .where(AlertRuleEntry.on_since.is_not(None))
-        .order_by(Organisation.id, AlertRuleEntry.id)
+_IS_ON: Final = AlertRuleEntry.on_since.is_not(None)
+_WITH_DAMAGE: Final = union(
+    select(SegmentEntry.tenant_id).where(SegmentEntry.damage.is_not(None)),
+    select(JournalEntry.tenant_id).where(JournalEntry.damage.is_not(None)),
+)
+
+
+def _with_rows(counted: int, since: date) -> CompoundSelect[str]:
+    """The organisations that have rows with a higher seq than `counted`, of days from `since`."""
+    is_sealed = exists().where(  # since then, or imported
+        SegmentEntry.tenant_id == Organisation.id,
+        SegmentEntry.retired_at.is_(None),
+        SegmentEntry.day >= since,
+        SegmentEntry.max_seq > counted,
     )
-    found: dict[str, tuple[Organisation, list[AlertRuleEntry]]] = {}
-    for org, entry in await session.execute(query):
-        found.setdefault(org.id, (org, []))[1].append(entry)
-    return list(found.values())
+    return union(
+        select(JournalEntry.tenant_id).where(JournalEntry.first_seq > counted),
+        select(Organisation.id).where(is_sealed),
+    )
 
 
-def _parts(snapshot: Snapshot) -> list[Segment | JournalBatch]:
-    return [*snapshot.segments, *snapshot.batches]
-
-
-def _touched(snapshot: Snapshot, counted: int | None, before: datetime, now: datetime) -> datetime:
-    """The oldest instant at which there may be rows that were not counted yet."""
-    if counted is None:
-        return min(before - SILENT_FOR, now - LATE_MAX)
-    parts = _parts(snapshot)
-    oldest = min((part.min_created_at for part in parts if part.max_seq > counted), default=now)
-    return max(oldest, now - LATE_MAX)
-
-
-async def count(
-    store: Store, log: TenantLog, rule: AlertRule, since: datetime, until: datetime
-) -> Sequence[tuple[datetime, str, int]]:
-    """The rows of `rule` by bucket and key.
-
-    Raises RULE_TOO_WIDE, RULE_TOO_FINE, QueryTooSlow, StoreFault.
-    """
-    if rule.kind == "rejected":
-        return await _rejections(store, log.org.id, since)
-    revoked = await revoked_repositories(store, rule, log.org.id)
-    query = rule.rows(since, until, revoked)
-    if not rule.reads_rows:
-        counts = await log.series(query, rule.bucket, rule.column)
-        if len(counts) > GROUPS_MAX:
-            raise RULE_TOO_FINE
-        return counts
-    rows = await log.page(query, ROWS_READ_MAX + 1)
-    if rows.num_rows > ROWS_READ_MAX:
-        raise RULE_TOO_WIDE(limit=ROWS_READ_MAX)
-    included = await log.compute(lambda: _included(rule, rows))
-    return [(rule.bucket.start(at), key, 1) for _, at, key in included]
-
-
-def _included(rule: AlertRule, rows: pa.Table) -> list[tuple[int, datetime, str]]:
-    """The seq, instant and key of those of `rows` that meet the rule's other conditions."""
-    keys = [""] * rows.num_rows if rule.column is None else rows[rule.column].to_pylist()
-    columns = (rows[name].to_pylist() for name in ("seq", "created_at", "payload"))
-    return [
-        (seq, at, key or "")
-        for seq, at, payload, key in zip(*columns, keys, strict=True)
-        if rule.includes(at, payload)
-    ]
-
-
-async def _rejections(
-    store: Store, tenant_id: str, since: datetime
-) -> list[tuple[datetime, str, int]]:
-    """The CI jobs whose token was rejected last, though its issuer signed it."""
-    query = select(RejectedSubject.last_at, RejectedSubject.sub).where(
-        RejectedSubject.tenant_id == tenant_id,
+def _with_rejections(since: datetime) -> Select[str]:
+    """The organisations with rejected jobs `since` then."""
+    is_rejected = exists().where(
+        RejectedSubject.tenant_id == Organisation.id,
         RejectedSubject.is_verified.is_(True),
         RejectedSubject.last_at >= since,
     )
-    async with store.read() as session:
-        found = (await session.execute(query)).all()
-    return [(Bucket.MINUTE.start(at), sub or "", 1) for at, sub in found]
+    return select(Organisation.id).where(is_rejected)
 
 
-async def rows_of(
-    log: TenantLog, rule: AlertRule, firing: Firing, revoked: Sequence[str]
-) -> list[str]:
-    """The ids of the newest rows of a firing; a rejection is none."""
-    if rule.kind == "rejected":
-        return []
-    query = rule.rows(firing.since, firing.until, revoked)
-    if rule.column is not None and firing.key:
-        query = _of_key(query, rule.column, firing.key)
-    # No filter is of rows without a value.
-    reads_rows = rule.reads_rows or (rule.column is not None and not firing.key)
-    rows = await log.page(query, ROWS_READ_MAX if reads_rows else ROWS_OF_FIRING_MAX)
-    included = await log.compute(lambda: _included(rule, rows))
-    ids = [audit_id(seq) for seq, _, key in included if key == firing.key]
-    return ids[:ROWS_OF_FIRING_MAX]
+def _with_waiting(since: datetime) -> Select[str]:
+    """The organisations with rows that have waited `since` then to be sealed."""
+    return select(JournalEntry.tenant_id).where(JournalEntry.received_at < since).distinct()
 
 
-def _of_key(query: Query, column: str, key: str) -> Query:
-    """`query` over the rows whose `column` is `key`."""
-    others = (each for each in query.conditions if each.column != column)
-    term = Term(key, is_prefix=False, is_negated=False)
-    return replace(query, conditions=(*others, Condition(column, (term,))))
-
-
-async def revoked_repositories(store: Store, rule: AlertRule, tenant_id: str) -> list[str]:
-    """The repositories of which every binding of the organisation is revoked, if `rule` asks."""
-    if REVOKED not in rule.query:
-        return []
-    mine = select(Binding.repository_id).where(Binding.tenant_id == tenant_id)
-    query = mine.where(Binding.revoked_at.is_not(None)).except_(
-        mine.where(Binding.revoked_at.is_(None))
-    )
-    async with store.read() as session:
-        return [each for each in await session.scalars(query) if each is not None]
-
-
-async def _failed(
-    session: AsyncSession, kind: str, tenant_id: str, now: datetime, settings: Settings
-) -> bool:
-    """Whether the check `kind` of the stored log of an organisation fails."""
-    if kind == "seal":
-        late = now - SEAL_LATE_FACTOR * timedelta(seconds=settings.seal_age_s)
-        oldest = select(func.min(JournalEntry.received_at)).where(
-            JournalEntry.tenant_id == tenant_id
-        )
-        at = await session.scalar(oldest)
-        return at is not None and at < late
-    for table in (SegmentEntry, JournalEntry):
-        damaged = select(func.count()).where(
-            table.tenant_id == tenant_id, table.damage.is_not(None)
-        )
-        if await session.scalar(damaged):
-            return True
-    return False
+def _touched(snapshot: Snapshot, counted: int | None, mark: _Mark, now: datetime) -> datetime:
+    """The oldest instant at which there may be rows that were not counted yet."""
+    if counted is None:
+        return min(mark.before - SILENT_FOR, now - LATE_MAX)
+    parts: list[Segment | JournalBatch] = [*snapshot.segments, *snapshot.batches]
+    oldest = min((part.min_created_at for part in parts if part.max_seq > counted), default=now)
+    return max(oldest, now - LATE_MAX)
 
 
 def alert_of(

@@ -50,6 +50,7 @@ EVERYTHING: Final = frozenset(
         "policy:w",
         "stream:r",
         "stream:w",
+        "alert:w",
         "org:admin",
     }
 )
@@ -187,7 +188,7 @@ REQUESTS: Final = {
         "audit:r", body={"rule": {"name": "x", "query": "decision=BLOCKED"}, "days": 1}
     ),
     "alerts.alerts": Request("audit:r"),
-    "alerts.handle": Request("audit:r", body={"state": "closed"}, is_change=True),
+    "alerts.handle": Request("alert:w", body={"state": "closed"}, is_change=True),
     "dashboard_streams.streams_page": Request("stream:r"),
     "dashboard_streams.create_stream": Request("stream:w", is_form=True, makes="stream"),
     "dashboard_streams.change_stream": Request("stream:w", is_form=True, form={"state": "paused"}),
@@ -196,7 +197,7 @@ REQUESTS: Final = {
     "dashboard_alerts.alerts_page": Request("audit:r"),
     "dashboard_alerts.create_rule": Request("stream:w", is_form=True, makes="rule"),
     "dashboard_alerts.delete_rule": Request("stream:w", is_form=True),
-    "dashboard_alerts.handle_alert": Request("audit:r", is_form=True, form={"state": "closed"}),
+    "dashboard_alerts.handle_alert": Request("alert:w", is_form=True, form={"state": "closed"}),
     "dashboard_investigate.row_page": Request("audit:r"),
     "dashboard_investigate.row_details": Request("audit:r"),
     "dashboard_investigate.proof_page": Request("audit:r"),

@@ -27,10 +27,10 @@ async def test_roles_are_listed_with_their_defaults(world: World) -> None:
     roles = (await answered(world, "GET", "/roles"))["roles"]
 
     assert [role["role"] for role in roles] == ["owner", "admin", "auditor", "member"]
-    assert len(roles[0]["defaults"]) == 11
+    assert len(roles[0]["defaults"]) == 12
     assert roles[2] == {
         "role": "auditor",
-        "defaults": ["audit:r", "audit:export"],
+        "defaults": ["audit:r", "audit:export", "alert:w"],
         "granted": ["oidc:r"],
     }
 

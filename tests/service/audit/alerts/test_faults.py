@@ -1,13 +1,16 @@
 """What one rule cannot do, as a rule of too many rows, keeps no other rule from firing."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from service.audit.alerts import alerts_api, watcher
-from service.audit.alerts.firings import silences
+from analytics.query.aggregates import by_step
+from analytics.query.buckets import Bucket
+from service.audit.alerts import alerts_api, counting, watcher
+from service.audit.alerts.firings import silences, usual_before
 from service.audit.alerts.rules import parse_rule
 from tests.analytics.samples import sample_row
 from tests.conftest import START
@@ -20,7 +23,7 @@ WIDE: dict[str, Any] = {"name": "Wide", "at_least": 1, "where": ["rows>=1"]}
 @pytest.mark.parametrize("limit", ["ROWS_READ_MAX", "GROUPS_MAX"])
 async def test_a_rule_of_too_many_rows_keeps_no_other_waiting(audit, monkeypatch, limit):
     """Neither in its organisation nor in another one."""
-    monkeypatch.setattr(watcher, limit, 2)
+    monkeypatch.setattr(counting, limit, 2)
     await create(
         audit, **(WIDE if limit == "ROWS_READ_MAX" else {"name": "x", "per": "request_id"})
     )
@@ -133,14 +136,14 @@ def test_a_silence_is_what_its_hours_say():
     rule = parse_rule(
         {"name": "a", "kind": "silence", "query": "event=blocklist_hit", "window": "2h"}
     )
-    usual = [
-        (START - timedelta(weeks=week) - hours * HOUR, "", 5)
-        for week in range(1, 5)
-        for hours in (1, 2, 3)
-    ]
+    weeks = usual_before(rule, "enterprise")
+    usual = [START - week - hours * HOUR for week in weeks for hours in (1, 2, 3)]
 
-    at_edge = silences(rule, [*usual, (START - 3 * HOUR, "", 1)], [START], {})
-    within = silences(rule, [*usual, (START - 2 * HOUR, "", 1)], [START], {})
+    def quiet(*more: datetime) -> list[tuple[int, int | None]]:
+        steps = [Bucket.HOUR.number(at) for at in (*usual * 5, *more)]
+        counts = by_step(pa.array(steps, pa.int64()), pa.array([""] * len(steps)))
+        fires = silences(rule, counts, [START], weeks, {}, 10)
+        return [(each.rows, each.usual) for each in fires.last]
 
-    assert [(each.rows, each.usual) for each in at_edge] == [(0, 10)]
-    assert within == []
+    assert quiet(START - 3 * HOUR) == [(0, 10)]
+    assert quiet(START - 2 * HOUR) == []

@@ -4,11 +4,13 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
+from structlog.testing import capture_logs
 
-from service.store.tables import JournalEntry
+from service.store.tables import AlertRuleEntry, Fact, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START
-from tests.service.audit.alerts.watching import create, fired, tried
+from tests.service.audit.alerts.watching import BLOCKED, RULES, ask, create, fired, tried
+from tests.service.audit.pruning import always_on
 
 HOUR = timedelta(hours=1)
 WEEK = timedelta(weeks=1)
@@ -69,6 +71,38 @@ async def test_a_week_without_rows_is_not_usual(audit):
     await audit.accept([sample_row(START - WEEK + n * HOUR) for n in range(-4, 4)])
     await create(audit, **QUIET, at_least=1)
     assert await watch(audit, 3.2) == []
+
+
+async def test_where_a_week_is_kept_the_days_before_are_usual(audit):
+    """Four weeks before are hidden there; of a value with rows on two days nothing is usual."""
+    await always_on(audit, "free")
+    for actor, days in (("key_a", 3), ("key_b", 2)):
+        hours = [day * 24 + hour for day in range(1, days + 1) for hour in range(-4, 5)]
+        await audit.accept([sample_row(START - hour * HOUR, actor=actor) for hour in hours])
+    await create(audit, **QUIET, at_least=1, per="actor")
+
+    (alert,) = await watch(audit, 3.2)
+
+    assert (alert["key"], alert["rows"], alert["usual"]) == ("key_a", 0, 1)
+
+
+async def test_a_silence_of_which_nothing_is_usual_is_refused(audit):
+    """And a rule of before the tier was changed is told of in the log."""
+    rule_id = await create(audit, **QUIET | {"window": "5d"}, at_least=1)
+    await always_on(audit, "free")
+    refused = await ask(audit, "post", RULES, BLOCKED | QUIET | {"name": "x", "window": "5d"}, 400)
+    assert "rows are kept for 7 days" in str(refused)
+    assert (await tried(audit, **QUIET))["count"] == 0
+
+    async with audit.services.store.write() as work:
+        (await work.session.get_one(AlertRuleEntry, rule_id)).on_since = START - WEEK
+        watched = f"{(START - WEEK).isoformat()} {START.isoformat()}"
+        await work.session.merge(Fact(name="alerts_watched", value=watched))
+
+    with capture_logs() as logs:
+        assert await fired(audit) == []
+
+    assert [log["event"] for log in logs if "rule" in log] == ["alert_rule_refused"]
 
 
 async def test_a_backtest_finds_past_silences(audit):

@@ -7,7 +7,7 @@ from tests.conftest import BY_OPERATOR, grant
 from tests.service.pages.page import ORG, Page, send_form, shown
 from tests.service.pages.people.desk import HOSTILE, get, logged, post, see
 
-OWNERS_ALONE = frozenset(Capability) - {"audit:r", "audit:export"}
+OWNERS_ALONE = frozenset(Capability) - {"audit:r", "audit:export", "alert:w"}
 """What no other role has by default."""
 
 
@@ -25,7 +25,7 @@ async def test_defaults_are_marked_and_cannot_be_removed(world):
     assert ticks(page, "owner") == {}
     assert ticks(page, "auditor") == dict.fromkeys(OWNERS_ALONE, False)
     assert ticks(page, "member") == dict.fromkeys(Capability, False)
-    assert page.one("tr", id="auditor").text.count("by default") == 2
+    assert page.one("tr", id="auditor").text.count("by default") == 3
 
 
 async def test_what_one_lacks_cannot_be_ticked(world):
@@ -34,7 +34,7 @@ async def test_what_one_lacks_cannot_be_ticked(world):
     page = await see(world, "roles", "admin")
     answer = await post(world, "roles/member", "admin", before="", capability=["oidc:r"])
 
-    assert set(ticks(page, "member")) == {"audit:r", "audit:export", "org:admin"}
+    assert set(ticks(page, "member")) == {"audit:r", "audit:export", "alert:w", "org:admin"}
     assert set(ticks(page, "admin")) == {"org:admin"}
     refusal = (await shown(answer, 403)).one("div", role="alert").text
     assert "Missing capability: oidc:r." in refusal

@@ -65,7 +65,7 @@ async def test_the_present_is_what_the_tables_hold(world):
     assert set(members) == {
         f"{name}@acme.example" for name in ("owner", "admin", "auditor", "member", "team_admin")
     }
-    assert members["auditor@acme.example"]["capabilities"] == ["audit:r", "audit:export"]
+    assert members["auditor@acme.example"]["capabilities"] == ["audit:r", "audit:export", "alert:w"]
     assert members["team_admin@acme.example"]["administers"] == [world.team.id]
     (team,) = found["teams"]
     assert team["admins"] == [world.members["team_admin"].id]

@@ -1,0 +1,106 @@
+"""A round reads the rules and rows of the organisations that have something new, and no others."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from analytics.model.errors import StoreFault
+from service.app.composition import build_services
+from service.audit.alerts import watcher
+from tests.analytics.samples import sample_row
+from tests.conftest import START
+from tests.service.audit.alerts.watching import ALERTS, BLOCKED, RULES, ask, create, fired
+
+SILENT = {"kind": "silence", "window": "1h", "at_least": 1}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The organisations whose log a round has opened."""
+    slugs: list[str] = []
+    open_log = watcher.open_log
+
+    async def noted(*arguments: Any) -> Any:
+        slugs.append(arguments[2].slug)
+        return await open_log(*arguments)
+
+    monkeypatch.setattr(watcher, "open_log", noted)
+    return slugs
+
+
+async def other_rule(audit, **changes: Any) -> None:
+    response = await audit.world.client.post(
+        RULES.replace("acme", "other"), headers=audit.world.admin, json=BLOCKED | changes
+    )
+    assert response.status_code == 201
+
+
+async def test_only_organisations_with_new_rows_are_looked_at(audit, opened):
+    await create(audit, at_least=1)
+    await other_rule(audit)
+    await fired(audit)
+    opened.clear()
+
+    await audit.accept([sample_row(START)], audit.world.other)
+    await audit.services.alerts.watch_due()
+    audit.clock.advance(minutes=1)
+    await audit.services.alerts.watch_due()
+    assert opened == ["other"]
+
+    await audit.accept([sample_row(audit.clock.now)])
+    await audit.seal()  # before the round: the journal does not tell of it
+
+    assert len(await fired(audit)) == 1
+    assert opened == ["other", "acme"]
+
+
+async def test_silences_are_evaluated_once_an_hour(audit, opened):
+    await create(audit, **SILENT)
+    await fired(audit)
+    opened.clear()
+    for _ in range(12):
+        audit.clock.advance(minutes=10)
+        await audit.services.alerts.watch_due()
+    assert opened == ["acme"] * 2
+
+
+async def test_a_process_that_starts_goes_on_where_the_last_one_stood(audit, opened):
+    """It need not count the day before of every organisation."""
+    await create(audit, at_least=1)
+    await other_rule(audit)
+    for _ in range(2):
+        await audit.services.alerts.watch_due()
+        audit.clock.advance(minutes=6)
+    await audit.services.alerts.watch_due()
+    opened.clear()
+    await audit.accept([sample_row(audit.clock.now)])
+
+    services = build_services(audit.services.settings, audit.clock)
+    try:
+        await services.alerts.watch_due()
+    finally:
+        await services.close()
+
+    assert opened == ["acme"]
+    assert len((await ask(audit, "get", ALERTS))["alerts"]) == 1
+
+
+async def test_rows_that_could_not_be_counted_are_counted_later(audit, opened, monkeypatch):
+    """Whatever else is new by then, and though other organisations were counted."""
+    await create(audit, at_least=1)
+    await audit.services.alerts.watch_due()
+    await audit.accept([sample_row(START)])
+    with monkeypatch.context() as patched:
+
+        async def damaged(*_: Any) -> Any:
+            raise StoreFault("damaged")
+
+        patched.setattr(watcher, "count", damaged)
+        for _ in range(3):
+            audit.clock.advance(minutes=6)
+            with pytest.raises(StoreFault):
+                await audit.services.alerts.watch_due()
+
+    (alert,) = await fired(audit)
+    assert alert["rows"] == 1
