@@ -176,7 +176,7 @@ ANALYTICS = {
     "export": {"model"},
     "imports": {"model", "storage", "export"},
     "open_table": {"model", "storage"},
-    "evidence": {"model", "storage"},
+    "evidence": {"model", "storage", "export"},
 }
 """The packages of the audit lake, and which others each may import."""
 

@@ -7,7 +7,7 @@ of entries, which begins at a `seq` and not before.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.export.csv_json import around
+from analytics.export.text_encoder import TextEncoder
 from analytics.model.schema import audit_id
 
 VERSION: Final = "1"
@@ -24,6 +26,7 @@ _SEQ_BYTES: Final = 8
 _BLOCK_BYTES: Final = 64
 _PADS: Final = (0x36, 0x5C)
 _NAIVE: Final = pa.timestamp("us")
+_ESCAPED: Final = r'["\\\x00-\x1f]'
 
 _OF_ONE_NAME: Final = (
     "created_at event version decision decision_reason verdict_source actor_tenant_id actor"
@@ -38,26 +41,74 @@ COLUMNS: Final = {
 }
 """Member to stored column. Written out, and not derived: what follows from it must not change."""
 
-# RFC 8785 sorts members; those of a struct are encoded in the order of its fields.
-_MEMBERS: Final = sorted([*COLUMNS, "nonce", "v"])
+# RFC 8785 sorts members.
+_MEMBERS: Final = {name: COLUMNS.get(name, name) for name in sorted([*COLUMNS, "nonce", "v"])}
+_FIRST, *_, _LAST = _MEMBERS
+
+
+class _EntrySpelling:
+    """An entry, and a line feed, which none has."""
+
+    def around(self, name: str) -> tuple[str, str]:
+        """See Spelling."""
+        key = f'{"{" if name == _FIRST else ","}"{name}":"'
+        return key, '"}\n' if name == _LAST else '"'
+
+    def texts(self, name: str, values: pa.StringArray) -> pa.StringArray:
+        """See Spelling."""
+        before, after = self.around(name)
+        spelt = around(before, _escaped(values), after)
+        return spelt.fill_null(f"{before[:-1]}null{after[1:]}")
+
+
+# Those of a struct are encoded in the order of its fields.
 _Entry: Final = msgspec.defstruct("_Entry", [(name, Any) for name in _MEMBERS], gc=False)
 _encode: Final = msgspec.json.Encoder().encode
+_MANY_ROWS: Final = 2_048
+"""For fewer the columns are not worth more than a look at each value."""
 
 
-def entries(rows: pa.Table, tenant_id: str, day_key: bytes) -> Iterator[bytes]:
-    """The entry of each of `rows`: of one tenant and day, AUDIT_SCHEMA."""
-    seqs = rows.column("seq").to_pylist()
+def entries(rows: pa.Table, tenant_id: str, day_key: bytes) -> list[bytes]:
+    """The entry of each of `rows`: of one tenant and day, AUDIT_SCHEMA.
+
+    Text columns may be dictionaries.
+    """
+    codes = nonces(day_key, rows.column("seq").to_pylist())
+    if rows.num_rows < _MANY_ROWS:
+        return _encoded(rows, tenant_id, codes)
+    rows = rows.append_column("nonce", pa.array(codes, pa.string()))
+    rows = rows.append_column("v", pa.repeat(pa.scalar(VERSION, pa.string()), rows.num_rows))
+    pieces = TextEncoder(tenant_id, _EntrySpelling(), _MEMBERS).texts(rows)
+    return [entry for piece, _ in pieces for entry in piece.split(b"\n")[:-1]]
+
+
+def _encoded(rows: pa.Table, tenant_id: str, codes: list[str]) -> list[bytes]:
+    """The same entries, encoded one by one."""
     members: dict[str, Iterable[str | None]] = {
-        "id": map(audit_id, seqs),
+        "id": map(audit_id, rows.column("seq").to_pylist()),
         "created_at": _instants(rows.column("created_at")),
         "received_at": _instants(rows.column("received_at")),
-        "nonce": nonces(day_key, seqs),
+        "nonce": codes,
         "tenant_id": repeat(tenant_id),
         "v": repeat(VERSION),
     }
     for name in COLUMNS.keys() - members.keys():
         members[name] = rows.column(COLUMNS[name]).to_pylist()
-    return map(_encode, map(_Entry, *(members[name] for name in _MEMBERS)))
+    return list(map(_encode, map(_Entry, *(members[name] for name in _MEMBERS))))
+
+
+def _instants(column: pa.ChunkedArray) -> list[str]:
+    spelt = pc.binary_replace_slice(column.cast(_NAIVE).cast(pa.string()), 10, 11, "T")
+    return [f"{text}Z" for text in spelt.to_pylist()]
+
+
+def _escaped(values: pa.StringArray) -> pa.StringArray:
+    """`values` with what RFC 8785 escapes; all else is as it is."""
+    is_escaped = pc.match_substring_regex(values, _ESCAPED).fill_null(False)
+    if not pc.any(is_escaped).as_py():
+        return values
+    spelt = [_encode(text)[1:-1] for text in values.filter(is_escaped).to_pylist()]
+    return pc.replace_with_mask(values, is_escaped, pa.array(spelt, pa.string()))
 
 
 def nonces(day_key: bytes, seqs: Iterable[int]) -> list[str]:
@@ -75,10 +126,3 @@ def nonces(day_key: bytes, seqs: Iterable[int]) -> list[str]:
         code.update(message.digest())
         found.append(code.digest()[:_NONCE_BYTES].hex())
     return found
-
-
-def _instants(column: pa.ChunkedArray) -> list[str]:
-    spelt = column.cast(_NAIVE).cast(pa.string())
-    spelt = pc.binary_join_element_wise(pc.binary_replace_slice(spelt, 10, 11, "T"), "Z", "")
-    texts: list[str] = spelt.to_pylist()
-    return texts

@@ -18,16 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.evidence.canonical import entries
-from analytics.evidence.merkle import GROUP, HASH_BYTES, leaf_hash
+from analytics.evidence.merkle import GROUP, HASH_BYTES, leaf_hashes
 from analytics.model.errors import StoreFault
 from analytics.model.schema import NO_ROWS, audit_id
 from analytics.storage.journal_batches import decode_batch
 from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_store import SegmentStore
+from analytics.storage.segment_writer import TEXT_DICTIONARIES
 from analytics.storage.snapshot import Snapshot
 
 _LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
 _CHECKSUM: Final = struct.Struct("<I")
+_JOINED_ROWS: Final = 32_768
 
 
 Leaf = tuple[int, bytes]
@@ -56,28 +58,32 @@ def days_between(snapshot: Snapshot, first: int, end: int) -> set[date]:
 
 
 def rows_between(
-    store: SegmentStore, snapshot: Snapshot, first: int, end: int, *, only_seqs: bool = False
+    store: SegmentStore,
+    snapshot: Snapshot,
+    first: int,
+    end: int,
+    *,
+    only_seqs: bool = False,
+    dictionaries: Iterable[str] = (),
 ) -> Iterator[tuple[date, pa.Table]]:
     """The rows whose seq is from `first` to before `end`, each part of one day, in no order.
 
-    A row group at a time, AUDIT_SCHEMA or only `seq`. Raises StoreFault.
+    A row group at a time, AUDIT_SCHEMA or only `seq`. Where all of a row group is wanted, those of
+    the columns `dictionaries` that it has so are not decoded. Raises StoreFault.
     """
-    for batch in snapshot.batches:
-        if batch.min_seq < end and batch.max_seq >= first:
-            yield batch.day, _between(decode_batch(batch), first, end)
-    for segment in snapshot.segments:
-        if segment.min_seq >= end or segment.max_seq < first:
-            continue
-        with store.local([segment]), open_segment(store.root, segment) as file:
+    part = snapshot.between(first, end)
+    for batch in part.batches:
+        yield batch.day, _between(decode_batch(batch), first, end)
+    for segment in part.segments:
+        with store.local([segment]), open_segment(store.root, segment, dictionaries) as file:
             for index in range(file.row_group_count):
                 least, most = file.seq_bounds(index)
-                if least < end and most >= first:
-                    rows = (
-                        file.some_columns(index, ())
-                        if only_seqs
-                        else file.rows_around(index, first, end)
-                    )
-                    yield segment.day, _between(rows, first, end)
+                if only_seqs and least < end and most >= first:
+                    yield segment.day, _between(file.some_columns(index, ()), first, end)
+                elif dictionaries and first <= least and most < end:
+                    yield segment.day, file.encoded_rows(index)
+                elif least < end and most >= first:
+                    yield segment.day, _between(file.rows_around(index, first, end), first, end)
 
 
 _NO_SEQS: Final = NO_ROWS.select(["seq"])
@@ -143,7 +149,8 @@ def leaves_between(
 
     A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
     """
-    return leaves_of(rows_between(store, snapshot, first, end), snapshot.tenant_id, day_keys)
+    rows = rows_between(store, snapshot, first, end, dictionaries=TEXT_DICTIONARIES)
+    return leaves_of(rows, snapshot.tenant_id, day_keys)
 
 
 def leaves_of(
@@ -151,14 +158,29 @@ def leaves_of(
 ) -> list[Leaf]:
     """The leaves of rows, AUDIT_SCHEMA, that come with their day. Raises as `leaves_between`."""
     leaves: list[Leaf] = []
-    for day, rows in by_day:
-        if not rows.num_rows:
-            continue
+    for day, rows in _joined(by_day):
         if day not in day_keys:
             raise LeavesDiffer(f"rows of {day}, which is pruned, are still stored")
-        hashes = map(leaf_hash, entries(rows, tenant_id, day_keys[day]))
+        hashes = leaf_hashes(entries(rows, tenant_id, day_keys[day]))
         leaves += zip(rows.column("seq").to_pylist(), hashes, strict=True)
     return sorted(leaves)
+
+
+def _joined(by_day: Iterable[tuple[date, pa.Table]]) -> Iterator[tuple[date, pa.Table]]:
+    """The same rows in fewer tables: to encode a table of a few rows takes as long as of many."""
+    kind: tuple[date, pa.Schema] | None = None
+    held: list[pa.Table] = []
+    rows = 0
+    for day, table in by_day:
+        if kind is not None and (kind != (day, table.schema) or rows >= _JOINED_ROWS):
+            yield kind[0], pa.concat_tables(held)
+            kind, held, rows = None, [], 0
+        if table.num_rows:
+            kind = day, table.schema
+            held.append(table)
+            rows += table.num_rows
+    if kind is not None:
+        yield kind[0], pa.concat_tables(held)
 
 
 def pack_seqs(seqs: Sequence[int]) -> bytes:

@@ -5,7 +5,7 @@ subtrees of 256^L leaves. Level 0, the leaves' own hashes, is not stored.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,12 @@ class WrongProof(ValueError):
 def leaf_hash(entry: bytes) -> bytes:
     """The hash of a leaf."""
     return hashlib.sha256(_LEAF + entry).digest()
+
+
+def leaf_hashes(entries: Iterable[bytes]) -> list[bytes]:
+    """The hash of each of these leaves."""
+    sha256 = hashlib.sha256
+    return [sha256(_LEAF + entry).digest() for entry in entries]
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Encodes rows as the text of a file; each different value of a column is encoded once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -25,14 +25,17 @@ _NAIVE_S: Final = pa.timestamp("s")
 
 
 class TextEncoder:
-    """Encodes the rows of one tenant as text, one table after the other."""
+    """Encodes the rows of one tenant as text, one table after the other.
 
-    def __init__(self, tenant_id: str, spelling: Spelling) -> None:
+    `columns` are the members of a row in their order, by the columns they are made of.
+    """
+
+    def __init__(
+        self, tenant_id: str, spelling: Spelling, columns: Mapping[str, str] = WIRE_COLUMNS
+    ) -> None:
         self._tenant_id = tenant_id
         self._spelling = spelling
-        self._nulls = {
-            name: spelling.texts(name, pa.nulls(1, pa.string())) for name in WIRE_COLUMNS
-        }
+        self._columns = columns
         # The last dictionary of each column, with its texts: tables of one row group share it. It
         # is kept alive, because another one could get the same address in memory.
         self._known: dict[str, tuple[pa.Array, pa.StringArray]] = {}
@@ -42,13 +45,13 @@ class TextEncoder:
 
         `rows` have AUDIT_SCHEMA, except that text columns may be dictionary-encoded.
         """
-        return joined([part for name in WIRE_COLUMNS for part in self._parts(name, rows)])
+        return joined([part for name in self._columns for part in self._parts(name, rows)])
 
     def _parts(self, name: str, rows: pa.Table) -> list[Part]:
         if name == "tenant_id":
             (text,) = self._spelt(name, pa.array([self._tenant_id], pa.string())).to_pylist()
             return [constant(text, rows.num_rows)]
-        values = _whole(rows.column(WIRE_COLUMNS[name]))
+        values = _whole(rows.column(self._columns[name]))
         before, after = self._spelling.around(name)
         if name == "id":
             return _id_parts(values, before, after)
@@ -67,7 +70,8 @@ class TextEncoder:
         known, texts = self._known.get(name, (None, None))
         if known is None or _place(known) != _place(dictionary):
             # The last text is for null.
-            texts = pa.concat_arrays([self._spelt(name, dictionary), self._nulls[name]])
+            nulls = self._spelt(name, pa.nulls(1, pa.string()))
+            texts = pa.concat_arrays([self._spelt(name, dictionary), nulls])
             self._known[name] = dictionary, texts
         indices = values.indices.cast(_INDEX)
         if not indices.null_count:

@@ -3,16 +3,22 @@
 import hashlib
 import hmac
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 import rfc8785
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from analytics.evidence import canonical
 from analytics.evidence.canonical import COLUMNS, entries, nonces
 from analytics.evidence.groups import leaves_of
 from analytics.evidence.merkle import leaf_hash
-from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
+from analytics.model.instants import format_us
+from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
+from analytics.storage.segment_reader import ENCODED_SCHEMA
+from tests.budgets import budget
 
 KEY = bytes(range(32))
 AT = datetime(2026, 11, 5, 23, 59, 59, 123_400, tzinfo=UTC)
@@ -48,18 +54,65 @@ def test_version_1_has_the_columns_of_schema_version_3() -> None:
     assert set(WIRE_COLUMNS) == set(COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\0\x01\x08\t\n\x0b\x0c\r\x1f",
-        '"\\/',
-        "\x7f\x80\u2028\u2029",
-        "é",
-        "\U0001f600",
-        "\ufeff",
-        "",
-    ],
+AWKWARD = (
+    "\0\x01\x08\t\n\x0b\x0c\r\x1f",
+    '"\\/',
+    "\x7f\x80\u2028\u2029",
+    "é",
+    "\U0001f600",
+    "\ufeff",
+    "",
 )
+TEXTS = st.sampled_from(AWKWARD) | st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+INSTANTS = st.integers(-(10**16), 10**17).map(lambda us: AT + timedelta(microseconds=us))
+
+
+@st.composite
+def several_rows(draw: st.DrawFn) -> pa.Table:
+    """Rows whose columns have few different values, or none, or many."""
+    count = draw(st.integers(1, 40))
+    columns = []
+    for field in AUDIT_SCHEMA:
+        kind = {"seq": st.integers(0, 2**63 - 1)}.get(field.name, TEXTS)
+        kind = INSTANTS if pa.types.is_timestamp(field.type) else kind
+        values = draw(st.lists(kind, min_size=1, max_size=4))
+        if field.nullable:
+            values.append(None)
+        columns.append(draw(st.lists(st.sampled_from(values), min_size=count, max_size=count)))
+    return pa.table(columns, schema=AUDIT_SCHEMA)
+
+
+def plain(row: dict[str, object], tenant_id: str) -> bytes:
+    """A row's entry, by another implementation."""
+    seq = row["seq"]
+    at = {name: format_us(row[name]) for name in ("created_at", "received_at")}
+    code = hmac.digest(KEY, seq.to_bytes(8), "sha256")[:16].hex()
+    own = {"id": audit_id(seq), "tenant_id": tenant_id, "nonce": code, "v": "1", **at}
+    return rfc8785.dumps({name: row.get(stored) for name, stored in COLUMNS.items()} | own)
+
+
+@settings(max_examples=budget(60, 1_000), deadline=None)
+@given(several_rows(), TEXTS, st.sampled_from([0, 2_048]))
+def test_entries_are_those_of_another_implementation(
+    rows: pa.Table, tenant_id: str, many: int
+) -> None:
+    """Encoded row by row and column by column, from text and from dictionaries."""
+    expected = [plain(row, tenant_id) for row in rows.to_pylist()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canonical, "_MANY_ROWS", many)
+        assert entries(rows, tenant_id, KEY) == expected
+        assert entries(rows.cast(ENCODED_SCHEMA), tenant_id, KEY) == expected
+
+
+def test_entries_of_very_many_rows_are_those_of_few() -> None:
+    """With more texts than are kept together, in which a line feed could part an entry."""
+    texts = [f"{number}\n{AWKWARD[number % len(AWKWARD)]}" for number in range(5_000)]
+    rows = pa.concat_tables(table(seq=n, payload=text) for n, text in enumerate(texts))
+    alone = [*entries(rows[:2_000], "o", KEY), *entries(rows[2_000:4_000], "o", KEY)]
+    assert entries(rows, "o", KEY)[:4_000] == alone
+
+
+@pytest.mark.parametrize("text", AWKWARD)
 def test_text_is_spelt_as_rfc_8785_does(text: str) -> None:
     (entry,) = entries(table(payload=text, subject=text), "org_1", KEY)
     assert rfc8785.dumps(json.loads(entry)) == entry
