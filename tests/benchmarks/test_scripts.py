@@ -24,7 +24,7 @@ ENDS_WITHIN_S = 1_800
 
 FEW = ("--rows", "20000")
 RUNS: dict[str, list[tuple[str, ...]]] = {
-    "bench_alerts": [(*FEW, "--rounds", "1")],
+    "bench_alerts": [(*FEW, "--rounds", "1", "--orgs", "3")],
     "bench_audit_page": [FEW],
     "bench_bindings": [()],
     "bench_checksums": [FEW],

@@ -297,11 +297,11 @@ async def try_rule(services: AuditServices, org: Organisation, trial: BacktestRe
         counts = await count(services.store, log, rule, since - max(before) - rule.length, hour)
         if len(counts["value"].unique()) * len(hours) > WINDOWS_MAX:
             raise RULE_TOO_FINE
-        found = await log.compute(lambda: silences(rule, counts, hours, before, {}, LISTED_MAX))
+        found = await log.compute(lambda: silences(rule, counts, hours, before, [], LISTED_MAX))
     elif rule.kind not in CHECKS:
         until = now + Bucket.MINUTE.length  # of this minute, too
         counts = await count(services.store, log, rule, since - rule.length, until)
-        found = await log.compute(lambda: bursts(rule, counts, since, {}, LISTED_MAX))
+        found = await log.compute(lambda: bursts(rule, counts, since, [], LISTED_MAX))
     shown = [AlertEntry.of(alert_of(rule, each)) for each in found.last[::-1]]
     return Backtest(org=org.slug, days=trial.days, count=found.total, alerts=shown)
 

@@ -5,11 +5,10 @@ less those before its beginning. Only the last of what fires becomes objects.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
-from itertools import chain
 from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -41,11 +40,11 @@ NOTHING_USUAL: Final = Invalid.of(
 class Firing(NamedTuple):
     """A rule fired for the rows of `key` ("" without `per`) from `since` to before `until`.
 
-    `at` is the bucket at whose rows it fired; of a silence, the hour that ended it.
+    It fired at the rows of the bucket `fired_at`; of a silence, the hour that ended it.
     """
 
     key: str
-    at: datetime
+    fired_at: datetime
     since: datetime
     until: datetime
     rows: int
@@ -59,8 +58,8 @@ class Fires(NamedTuple):
     last: Sequence[Firing]
 
 
-Fired = Mapping[str, Sequence[datetime]]
-"""When a rule fired already, by key."""
+Fired = Sequence[tuple[str, datetime]]
+"""For which keys a rule fired already, and when."""
 
 
 def usual_before(rule: AlertRule, tier: str) -> list[timedelta]:
@@ -141,8 +140,8 @@ class _Series:
         """The counts of `rule`; around them, and what is `asked`, nothing reaches further."""
         keys = counts["value"].combine_chunks().dictionary_encode()
         minutes = pc.multiply(counts["step"], _minutes(rule.bucket.length)).combine_chunks()
-        told = {key: [Bucket.MINUTE.number(at) for at in fired[key]] for key in fired}
-        bounds = [*chain(*told.values()), *map(Bucket.MINUTE.number, asked)]
+        told = [(key, Bucket.MINUTE.number(at)) for key, at in fired]
+        bounds = [*(minute for _, minute in told), *map(Bucket.MINUTE.number, asked)]
         bounds += [at for at in pc.min_max(minutes).as_py().values() if at is not None]
         first = min(bounds, default=0) - _minutes(reach)
         span = max(bounds, default=0) + _minutes(reach) - first
@@ -154,19 +153,19 @@ class _Series:
             }
         ).sort_by("place")
         totals = pc.cumulative_sum(line["rows"]).combine_chunks()
-        found = pc.index_in(pa.array(list(told), pa.string()), keys.dictionary).to_pylist()
+        codes_told = pc.index_in(pa.array([key for key, _ in fired], pa.string()), keys.dictionary)
+        places_told = [
+            code * span + at - first
+            for code, (_, at) in zip(codes_told.to_pylist(), told, strict=True)
+            if code is not None
+        ]
         return cls(
             keys.dictionary,
             first,
             span,
             line["place"].combine_chunks(),
             pa.concat_arrays([pa.array([0], pa.int64()), totals]),
-            sorted(
-                code * span + minute - first
-                for code, key in zip(found, told, strict=True)
-                if code is not None
-                for minute in told[key]
-            ),
+            sorted(places_told),
         )
 
     def at(self, instants: Sequence[datetime]) -> pa.Int64Array:

@@ -9,14 +9,15 @@ or rejections; silences once an hour; checks once a minute. An organisation of w
 costs the round one look at an index.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import structlog
-from sqlalchemy import CompoundSelect, Select, exists, func, or_, select, true, union
+from sqlalchemy import ColumnElement, SelectBase, exists, func, or_, select, union
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from analytics.model.alert_envelopes import AlertFired
 from analytics.model.instants import format_us, utc_day
@@ -29,6 +30,7 @@ from service.audit.alerts.counting import count, revoked_repositories, rows_of
 from service.audit.alerts.firings import (
     NOTHING_USUAL,
     SILENT_FOR,
+    Fired,
     Fires,
     Firing,
     bursts,
@@ -37,15 +39,11 @@ from service.audit.alerts.firings import (
 )
 from service.audit.alerts.rules import CHECKS, AlertRule, Kind, rule_of
 from service.audit.clock_guard import ClockGuard
-from service.audit.lake import Lake
-from service.audit.leased_job import DeferredErrors
+from service.audit.leased_job import DeferredErrors, LeasedJob
 from service.audit.refusals import RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.tenant_log import TenantLog, open_log
-from service.core.clock import Clock
 from service.core.ids import new_id
-from service.core.settings import Settings
-from service.store.lease import HeldLease, LeaseKeeper
-from service.store.store import Store
+from service.store.lease import HeldLease
 from service.store.tables import (
     AlertFiring,
     AlertRuleEntry,
@@ -69,26 +67,24 @@ GAP_MAX: Final = timedelta(minutes=15)
 MARK_EVERY: Final = timedelta(minutes=5)
 SEAL_LATE_FACTOR: Final = 4
 
-TENANTS_NAMED_MAX: Final = 500
-"""With more organisations that have something new, the rules of all are read."""
-
 _WATCHED: Final = "alerts_watched"
 _COUNTED: Final = "alerts_counted"
 _log = structlog.get_logger(__name__)
 
-_Due = list[tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]]
+_Due = Mapping[str, tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]]
 """The organisations with rules that are due, and these."""
 
 
 class _Mark(NamedTuple):
     """Rules are evaluated `since` then without a pause, and were `before` last.
 
-    All rows up to the seq `counted` are counted; None: that is not known.
+    All rows up to the seq `counted` are counted, and so are all that were created before `oldest`.
     """
 
     since: datetime
     before: datetime
-    counted: int | None
+    counted: int
+    oldest: datetime
 
 
 class _Round(NamedTuple):
@@ -109,29 +105,15 @@ class _Watched(NamedTuple):
     rule: AlertRule
 
 
-class AlertWatcher:
+@dataclass(eq=False)
+class AlertWatcher(LeasedJob):
     """Evaluates under the lease, so that any number of processes may run one."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        clock_guard: ClockGuard,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock_guard = clock_guard
-        self._clock = clock
-        self._by = service_context(settings.platform_tenant_id)
-        self._last: tuple[int, datetime] | None = None
-        """The newest seq of all organisations, and the minute, of the last round."""
-        self._behind: dict[str, int | None] = {}
-        """Organisations that could not be evaluated, and up to where their rows are counted."""
+    _clock_guard: ClockGuard
+    _last: tuple[int, datetime] | None = field(default=None, init=False)
+    """The newest seq of all organisations, and the minute, of the last round."""
+    _behind: dict[str, int] = field(default_factory=dict, init=False)
+    """Organisations that could not be evaluated, and up to where their rows are counted."""
 
     async def watch_due(self) -> None:
         """Evaluate the rules that are due: there are new rows, or it is a new minute.
@@ -146,88 +128,62 @@ class AlertWatcher:
         async with self._store.read() as session:
             has_rules = await session.scalar(select(exists().where(_IS_ON)))
             mark = await self._read_mark(session, now)
-        due = await self._list_due(now, mark.counted) if has_rules else []
+        due = await self._list_due(now, mark) if has_rules else {}
         faults = DeferredErrors("alerts_not_evaluated")
         if due or (has_rules and now - mark.before >= MARK_EVERY):
             async with self._lease.hold() as lease, lease.renewed():
                 await self._store_mark(lease, mark, now)
-                for org, rules in due:
+                for org, rules in due.values():
                     await self._watch(_Round(lease, now, mark, faults), org, rules)
         self._last = current
         faults.raise_first()
 
     async def _read_mark(self, session: AsyncSession, now: datetime) -> _Mark:
-        stored = await session.get(Fact, _WATCHED)
-        since, before = map(datetime.fromisoformat, stored.value.split()) if stored else (now, now)
-        counted = await session.get(Fact, _COUNTED)
-        seq = int(counted.value) if counted else None
+        stored, counted = [await session.get(Fact, name) for name in (_WATCHED, _COUNTED)]
+        since = before = now - MARK_EVERY
+        if stored is not None:
+            since, before = map(datetime.fromisoformat, stored.value.split())
         return _Mark(
-            since if now - before <= GAP_MAX else now,
-            before if stored else now - MARK_EVERY,
-            seq if self._last is None else self._last[0],
+            since if stored is not None and now - before <= GAP_MAX else now,
+            before,
+            self._last[0] if self._last else int(counted.value) if counted else -1,
+            min(before - SILENT_FOR, now - LATE_MAX),
         )
 
     async def _store_mark(self, lease: HeldLease, mark: _Mark, now: datetime) -> None:
-        if now - mark.before < MARK_EVERY:
-            return
-        counted = [mark.counted, *self._behind.values()]
-        async with lease.write() as work:
+        if now - mark.before >= MARK_EVERY:
             times = f"{mark.since.isoformat()} {now.isoformat()}"
-            await work.session.merge(Fact(name=_WATCHED, value=times))
-            if None not in counted:  # of earlier rounds: this one may be killed
-                seq = min(seq for seq in counted if seq is not None)
-                await work.session.merge(Fact(name=_COUNTED, value=str(seq)))
+            counted = min([mark.counted, *self._behind.values()])  # before this round
+            async with lease.write() as work:
+                for name, value in ((_WATCHED, times), (_COUNTED, str(counted))):
+                    await work.session.merge(Fact(name=name, value=value))
 
-    async def _list_due(self, now: datetime, counted: int | None) -> _Due:
-        of_kind = await self._due_tenants(now, counted)
-        named = {*self._behind}.union(*(each for each in of_kind.values() if each is not None))
-        wanted = [
-            # JSON has no such quotes within a text.
-            AlertRuleEntry.definition.contains(f'"kind":"{kind}"')
-            for kind, tenants in of_kind.items()
-            if tenants is None
+    async def _list_due(self, now: datetime, mark: _Mark) -> _Due:
+        before = self._last and self._last[1]
+        lately = now - LATE_MAX if before is None else before - MARK_EVERY
+        is_due = [
+            AlertRuleEntry.tenant_id.in_([*self._behind]),
+            _is("count", _with_rows(mark)),
+            _is("rejected", _with_rejections(lately)),
         ]
-        if len(named) <= TENANTS_NAMED_MAX:
-            wanted.append(AlertRuleEntry.tenant_id.in_(named))
-        else:
-            wanted = [true()]
+        if before is None or before < Bucket.MINUTE.start(now):
+            late = now - SEAL_LATE_FACTOR * timedelta(seconds=self._settings.seal_age_s)
+            waiting = select(JournalEntry.tenant_id).where(JournalEntry.received_at < late)
+            is_due += [_is("seal", waiting), _is("integrity", _WITH_DAMAGE)]
+            if await self._clock_guard.refusal() is not None:
+                is_due.append(_is("clock"))
+        if before is None or before < Bucket.HOUR.start(now):
+            is_due.append(_is("silence"))
         query = (
             select(Organisation, AlertRuleEntry)
             .join(AlertRuleEntry, AlertRuleEntry.tenant_id == Organisation.id)
-            .where(_IS_ON, or_(*wanted))
+            .where(_IS_ON, or_(*is_due))
             .order_by(Organisation.id, AlertRuleEntry.id)
         )
-        found: dict[str, tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]] = {}
+        due: dict[str, tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]] = {}
         async with self._store.read() as session:
-            listed = (await session.execute(query)).all()
-        for org, entry in listed:
-            rule = rule_of(entry)
-            tenants = of_kind.get(rule.kind, ())
-            if tenants is None or org.id in tenants or org.id in self._behind:
-                found.setdefault(org.id, (org, []))[1].append((entry, rule))
-        return list(found.values())
-
-    async def _due_tenants(
-        self, now: datetime, counted: int | None
-    ) -> dict[Kind, Collection[str] | None]:
-        """Of which organisations rules of each kind may fire; None: of all."""
-        before = self._last and self._last[1]
-        lately = now - LATE_MAX if before is None else before - MARK_EVERY
-        due: dict[Kind, Collection[str] | None] = {"count": None}
-        async with self._store.read() as session:
-            if counted is not None:
-                due["count"] = {
-                    *await session.scalars(_with_rows(counted, utc_day(now - LATE_MAX)))
-                }
-            due["rejected"] = {*await session.scalars(_with_rejections(lately))}
-            if before is None or before < Bucket.MINUTE.start(now):
-                late = now - SEAL_LATE_FACTOR * timedelta(seconds=self._settings.seal_age_s)
-                due["seal"] = {*await session.scalars(_with_waiting(late))}
-                due["integrity"] = {*await session.scalars(_WITH_DAMAGE)}
-        if "seal" in due and await self._clock_guard.refusal() is not None:
-            due["clock"] = None
-        if before is None or before < Bucket.HOUR.start(now):
-            due["silence"] = None
+            for org, entry in await session.execute(query):
+                due.setdefault(org.id, (org, []))[1].append((entry, rule_of(entry)))
         return due
 
     async def _watch(
@@ -250,7 +206,7 @@ class AlertWatcher:
         else:
             self._behind[org.id] = counted
 
-    async def _evaluate(self, watched: _Watched, counted: int | None) -> None:
+    async def _evaluate(self, watched: _Watched, counted: int) -> None:
         (_, now, mark, _), rule = watched.round, watched.rule
         try:
             if rule.kind in CHECKS:
@@ -269,28 +225,23 @@ class AlertWatcher:
         now, log, rule = watched.round.now, watched.log, watched.rule
         since = Bucket.MINUTE.start(max(touched, watched.entry.on_since or now))
         counts = await count(self._store, log, rule, since - rule.length, now + AHEAD_MAX)
-        if not counts.num_rows:
-            return
-        fired = await self._fired(watched.entry.id, since - SILENT_FOR)
-        most = FIRINGS_AN_HOUR_MAX
-        await self._fire(
-            watched, await log.compute(lambda: bursts(rule, counts, since, fired, most))
-        )
+        if counts.num_rows:
+            fired, most = (
+                await self._fired(watched.entry.id, since - SILENT_FOR),
+                FIRINGS_AN_HOUR_MAX,
+            )
+            await self._fire(watched, lambda: bursts(rule, counts, since, fired, most))
 
     async def _listen(self, watched: _Watched) -> None:
         """Fire for the silence that ended with the last full hour."""
         (_, now, mark, _), log, rule = watched.round, watched.log, watched.rule
-        hour = Bucket.HOUR.start(now)
+        hour, most = Bucket.HOUR.start(now), FIRINGS_AN_HOUR_MAX
         if hour - rule.length < max(mark.since, watched.entry.on_since or now):
             return
         before = usual_before(rule, log.org.tier)
         counts = await count(self._store, log, rule, hour - max(before) - rule.length, hour)
         fired = await self._fired(watched.entry.id, hour - max(SILENT_FOR, rule.length))
-        most = FIRINGS_AN_HOUR_MAX
-        await self._fire(
-            watched,
-            await log.compute(lambda: silences(rule, counts, [hour], before, fired, most)),
-        )
+        await self._fire(watched, lambda: silences(rule, counts, [hour], before, fired, most))
 
     async def _check(self, watched: _Watched) -> None:
         """Fire, as the service's own check fails, unless that is known already."""
@@ -298,37 +249,34 @@ class AlertWatcher:
         at = Bucket.MINUTE.start(now)
         # One that is closed in the minute in which it fired is not fired again in it.
         is_known = (AlertFiring.state != "closed") | (AlertFiring.fired_at >= at)
+        known = exists().where(AlertFiring.rule_id == entry.id, is_known)
         async with self._store.read() as session:
-            known = await session.scalar(
-                select(AlertFiring.id).where(AlertFiring.rule_id == entry.id, is_known).limit(1)
-            )
-        if known is None:
-            await self._record(watched, [(Firing("", at, at, now, 0), [])], 1)
+            if await session.scalar(select(known)):
+                return
+        await self._record(watched, [(Firing("", at, at, now, 0), [])], 1)
 
-    async def _fired(self, rule_id: str, since: datetime) -> Mapping[str, Sequence[datetime]]:
+    async def _fired(self, rule_id: str, since: datetime) -> Fired:
         query = select(AlertFiring.key, AlertFiring.fired_at).where(
             AlertFiring.rule_id == rule_id, AlertFiring.fired_at >= since
         )
-        fired: dict[str, list[datetime]] = defaultdict(list)
         async with self._store.read() as session:
-            for key, at in await session.execute(query):
-                fired[key].append(at)
-        return fired
+            return [(key, at) for key, at in await session.execute(query)]
 
-    async def _fire(self, watched: _Watched, fires: Fires) -> None:
-        if not fires.total:
-            return
+    async def _fire(self, watched: _Watched, find: Callable[[], Fires]) -> None:
         log, rule = watched.log, watched.rule
-        revoked = await revoked_repositories(self._store, rule, log.org.id)
-        # After a pause there may be many: only the last are told.
-        found = [(each, await rows_of(log, rule, each, revoked)) for each in fires.last]
-        await self._record(watched, found, fires.total)
+        fires = await log.compute(find)
+        if fires.total:
+            revoked = await revoked_repositories(self._store, rule, log.org.id)
+            # After a pause there may be many: only the last are told.
+            found = [(each, await rows_of(log, rule, each, revoked)) for each in fires.last]
+            await self._record(watched, found, fires.total)
 
     async def _record(
         self, watched: _Watched, firings: Sequence[tuple[Firing, list[str]]], fired: int
     ) -> None:
         """One commit for the last of so many, and their rows, if the rule is still the same."""
         entry, rule = watched.entry, watched.rule
+        by = service_context(self._settings.platform_tenant_id)
         async with watched.round.lease.write() as work:
             current = await work.session.get(AlertRuleEntry, entry.id)
             if current is None or current.changed_at != entry.changed_at:
@@ -342,52 +290,51 @@ class AlertWatcher:
             for firing, row_ids in firings[max(0, len(firings) - room) :]:
                 alert = alert_of(rule, firing, entry, " ".join(row_ids))
                 work.session.add(alert)
-                work.record(entry.tenant_id, _envelope(rule, alert), self._by, subject=alert.id)
+                work.record(entry.tenant_id, _envelope(rule, alert), by, subject=alert.id)
 
 
 _IS_ON: Final = AlertRuleEntry.on_since.is_not(None)
+_ORG: Final = aliased(Organisation)
 _WITH_DAMAGE: Final = union(
     select(SegmentEntry.tenant_id).where(SegmentEntry.damage.is_not(None)),
     select(JournalEntry.tenant_id).where(JournalEntry.damage.is_not(None)),
 )
 
 
-def _with_rows(counted: int, since: date) -> CompoundSelect[str]:
-    """The organisations that have rows with a higher seq than `counted`, of days from `since`."""
+def _is(kind: Kind, tenants: SelectBase | None = None) -> ColumnElement[bool]:
+    """Whether a rule is of this kind, and of one of `tenants`."""
+    # JSON escapes quotes within texts.
+    is_kind = AlertRuleEntry.definition.contains(f'"kind":"{kind}"')
+    return is_kind if tenants is None else AlertRuleEntry.tenant_id.in_(tenants) & is_kind
+
+
+def _with_rows(mark: _Mark) -> SelectBase:
+    """The organisations with rows that are not counted."""
     is_sealed = exists().where(  # since then, or imported
-        SegmentEntry.tenant_id == Organisation.id,
+        SegmentEntry.tenant_id == _ORG.id,
         SegmentEntry.retired_at.is_(None),
-        SegmentEntry.day >= since,
-        SegmentEntry.max_seq > counted,
+        SegmentEntry.day >= utc_day(mark.oldest),
+        SegmentEntry.max_seq > mark.counted,
     )
-    return union(
-        select(JournalEntry.tenant_id).where(JournalEntry.first_seq > counted),
-        select(Organisation.id).where(is_sealed),
-    )
+    in_journal = select(JournalEntry.tenant_id).where(JournalEntry.first_seq > mark.counted)
+    return union(in_journal, select(_ORG.id).where(is_sealed))
 
 
-def _with_rejections(since: datetime) -> Select[str]:
+def _with_rejections(since: datetime) -> SelectBase:
     """The organisations with rejected jobs `since` then."""
     is_rejected = exists().where(
-        RejectedSubject.tenant_id == Organisation.id,
+        RejectedSubject.tenant_id == _ORG.id,
         RejectedSubject.is_verified.is_(True),
         RejectedSubject.last_at >= since,
     )
-    return select(Organisation.id).where(is_rejected)
+    return select(_ORG.id).where(is_rejected)
 
 
-def _with_waiting(since: datetime) -> Select[str]:
-    """The organisations with rows that have waited `since` then to be sealed."""
-    return select(JournalEntry.tenant_id).where(JournalEntry.received_at < since).distinct()
-
-
-def _touched(snapshot: Snapshot, counted: int | None, mark: _Mark, now: datetime) -> datetime:
+def _touched(snapshot: Snapshot, counted: int, mark: _Mark, now: datetime) -> datetime:
     """The oldest instant at which there may be rows that were not counted yet."""
-    if counted is None:
-        return min(mark.before - SILENT_FOR, now - LATE_MAX)
     parts: list[Segment | JournalBatch] = [*snapshot.segments, *snapshot.batches]
     oldest = min((part.min_created_at for part in parts if part.max_seq > counted), default=now)
-    return max(oldest, now - LATE_MAX)
+    return max(oldest, mark.oldest)
 
 
 def alert_of(
@@ -399,12 +346,7 @@ def alert_of(
         tenant_id="" if entry is None else entry.tenant_id,
         rule_id="" if entry is None else entry.id,
         rule_name=rule.name,
-        key=firing.key,
-        fired_at=firing.at,
-        since=firing.since,
-        until=firing.until,
-        rows=firing.rows,
-        usual=firing.usual,
+        **firing._asdict(),
         row_ids=row_ids,
         query=rule.address(firing.key, firing.since, firing.until),
         state="open",
@@ -412,16 +354,13 @@ def alert_of(
 
 
 def _envelope(rule: AlertRule, alert: AlertFiring) -> AlertFired:
+    as_is = {name: getattr(alert, name) for name in ("rule_id", "key", "rows", "usual", "query")}
     return AlertFired(
         alert_id=alert.id,
-        rule_id=alert.rule_id,
         rule=alert.rule_name,
         kind=rule.kind,
-        key=alert.key,
-        rows=alert.rows,
-        usual=alert.usual,
         since=format_us(alert.since),
         until=format_us(alert.until),
-        query=alert.query,
         row_ids=alert.row_ids.split(),
+        **as_is,
     )

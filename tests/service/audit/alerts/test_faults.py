@@ -142,7 +142,7 @@ def test_a_silence_is_what_its_hours_say():
     def quiet(*more: datetime) -> list[tuple[int, int | None]]:
         steps = [Bucket.HOUR.number(at) for at in (*usual * 5, *more)]
         counts = by_step(pa.array(steps, pa.int64()), pa.array([""] * len(steps)))
-        fires = silences(rule, counts, [START], weeks, {}, 10)
+        fires = silences(rule, counts, [START], weeks, [], 10)
         return [(each.rows, each.usual) for each in fires.last]
 
     assert quiet(START - 3 * HOUR) == [(0, 10)]

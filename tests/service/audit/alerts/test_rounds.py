@@ -86,6 +86,24 @@ async def test_a_process_that_starts_goes_on_where_the_last_one_stood(audit, ope
     assert len((await ask(audit, "get", ALERTS))["alerts"]) == 1
 
 
+async def test_rows_before_a_long_pause_are_counted(audit):
+    """Of a process that was killed before it counted them; then they are no history."""
+    await create(audit, at_least=1)
+    await audit.services.alerts.watch_due()
+    audit.clock.advance(minutes=1)
+    await audit.accept([sample_row(audit.clock.now)])
+    await audit.seal()
+    audit.clock.advance(days=3)
+
+    services = build_services(audit.services.settings, audit.clock)
+    try:
+        await services.alerts.watch_due()
+    finally:
+        await services.close()
+
+    assert len((await ask(audit, "get", ALERTS))["alerts"]) == 1
+
+
 async def test_rows_that_could_not_be_counted_are_counted_later(audit, opened, monkeypatch):
     """Whatever else is new by then, and though other organisations were counted."""
     await create(audit, at_least=1)
