@@ -127,6 +127,13 @@ def _previewed(answer: JsonObject, changes: PolicyDifference) -> CommandResult:
             f"{answer['undated']} installs would be subject to the cooldown: it is not known when"
             " their releases were published."
         )
+    if answer["distrusted"]:
+        lines.append(
+            f"{answer['distrusted']} installs would be subject to the trust rule: their rows do not"
+            " have what the registry said."
+        )
+    if answer["maybe_cured"]:
+        lines.append(f"{answer['maybe_cured']} of the blocked installs might have been the cure.")
     return CommandResult(answer | {"difference": asdict(changes)}, lines)
 
 

@@ -171,9 +171,11 @@ class PolicyPreview(Answer):
     """What the policy would have done to the installs since `since`.
 
     `jobs` is the number of different CI jobs with a blocked install. `undated` installs would be
-    subject to the cooldown, and history does not tell how old their releases were. `first_party`
-    ones would have to come from an internal registry. `unjudged` have no ecosystem. The lists have
-    the most frequent ones. If not `is_complete` there were more releases than are looked at.
+    subject to the cooldown, `distrusted` ones to the trust rule: rows do not have how old their
+    releases were, and of which provenance. `maybe_cured` ones of the blocked might have been the
+    cure. `first_party` ones would have to come from an internal registry. `unjudged` have no
+    ecosystem. The lists have the most frequent ones. If not `is_complete` there were more releases
+    than are looked at.
     """
 
     org: str
@@ -185,6 +187,8 @@ class PolicyPreview(Answer):
     unattributed: int
     first_party: int
     undated: int
+    distrusted: int
+    maybe_cured: int
     unjudged: int
     is_complete: bool
     top_packages: list[PackageCount]
@@ -316,6 +320,8 @@ def preview_form(slug: str, preview: Preview) -> PolicyPreview:
         unattributed=preview.unattributed,
         first_party=preview.first_party,
         undated=preview.undated,
+        distrusted=preview.distrusted,
+        maybe_cured=preview.maybe_cured,
         unjudged=preview.unjudged,
         is_complete=preview.is_complete,
         top_packages=[

@@ -1,6 +1,7 @@
 """Previews what a policy would have done to the installs of the last 30 days.
 
-The blocklist is not considered: it is in force with or without the policy.
+The blocklist is not considered: it is in force with or without the policy. What the past does not
+tell is counted apart: the dates of some releases, their provenance, which of them was the cure.
 """
 
 import time
@@ -9,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from analytics.model.ecosystems import Ecosystem
+from analytics.model.envelopes import InstallWouldBlock, TrustDowngraded
 from analytics.model.filters import Query, literal, parse_query
 from analytics.model.instants import format_us
 from analytics.query.aggregates import Group
+from analytics.query.reader import Reader
+from analytics.storage.snapshot import Snapshot
 from service.audit.tenant_log import TenantLog
 from service.audit.worker_process import WorkerProcess
 from service.core.fair_queue import Length
@@ -41,6 +45,9 @@ STRADDLING_MAX: Final = 50
 """Releases that became old enough in the window: each takes a query."""
 COOLDOWN: Final = "cooldown"
 """What blocks a release that is too young, among the ids of rules."""
+TRUST: Final = "trust"
+"""What blocks a release of weaker provenance, among them."""
+_MARK: Final = f'"blocked_by":"{TrustDowngraded.event}"'
 TOP: Final = 10
 RELEASES_AT_ONCE: Final = 500
 """How many releases one computation of the worker process judges: a part of a second at most."""
@@ -71,16 +78,21 @@ class Preview:
     """Installs (allowed rows) since `since`, and what the policy would have done to them.
 
     `jobs` are CI subjects; `unattributed` counts blocked installs without one. `undated` installs
-    are subject to the cooldown, but it is not known when their releases were published. `unjudged`
+    are subject to the cooldown, but it is not known when their releases were published. With a
+    trust rule, `distrusted` ones might have been blocked: their rows do not have what the registry
+    said. If it `has_cure`, `maybe_cured` ones of the blocked might have been the cure. `unjudged`
     ones have no ecosystem, or an invalid name. `is_complete` is False if there were more different
     releases, or blocked packages, than are considered.
     """
 
     since: datetime
+    has_cure: bool = False
     installs: int = 0
     blocked: int = 0
     first_party: int = 0
     undated: int = 0
+    distrusted: int = 0
+    maybe_cured: int = 0
     unjudged: int = 0
     unattributed: int = 0
     is_complete: bool = True
@@ -93,6 +105,7 @@ class Preview:
         self.blocked += rows
         self.packages[release.ecosystem, release.name] += rows
         self.rules[rule] += rows
+        self.maybe_cured += rows if self.has_cure and rule == COOLDOWN else 0
 
     def add_job(self, subject: str | None, rows: int) -> None:
         """Count blocked installs of a CI subject, or of none."""
@@ -111,12 +124,15 @@ async def preview_policy(
     time_max_s: float,
 ) -> Preview:
     """What `policy` would have done to the installs in `log`. Raises QueryTooSlow, StoreFault."""
-    previewing = _Previewing(Preview(now - WINDOW), log, now, time_max_s)
+    has_cure = policy.cooldown is not None and policy.cooldown.cure
+    previewing = _Previewing(Preview(now - WINDOW, has_cure), log, now, time_max_s)
     await previewing.judge(worker, policy)
     ends_at = time.monotonic() + DATING_MAX_S
     await previewing.date(listings, ends_at)
     await previewing.count_jobs()
     await previewing.count_early()
+    if policy.trust is not None:
+        await previewing.distrust(is_refused=policy.trust.action == "refuse")
     return previewing.preview
 
 
@@ -124,13 +140,15 @@ async def preview_policy(
 class Judgement:
     """What a policy says about a release.
 
-    `blocked_by` is the rule that blocks it at any age. `min_age` is set if the cooldown applies.
+    `blocked_by` is the rule that blocks it at any age. `min_age` is set if the cooldown applies,
+    `is_on_trust` if the trust rule does.
     """
 
     release: Release
     is_first_party: bool = False
     blocked_by: str | None = None
     min_age: timedelta | None = None
+    is_on_trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +184,7 @@ class _Previewing:
     blocked: set[_Key] = field(default_factory=set)
     cooling: list[_Cooling] = field(default_factory=list)
     straddling: list[_Straddling] = field(default_factory=list)
+    on_trust: dict[_Key, tuple[Release, int]] = field(default_factory=dict)
 
     async def judge(self, worker: WorkerProcess, policy: InstallPolicy) -> None:
         """Count the installs that would be blocked at any age of their release.
@@ -201,12 +220,20 @@ class _Previewing:
         elif judgement.blocked_by is not None:
             self.preview.add_blocked(judgement.release, judgement.blocked_by, group.rows)
             self.blocked.add(group.values)
-        elif judgement.min_age is not None:
-            version = find_version(judgement.release.ecosystem, judgement.release.version)
+        else:
+            self._count_relative(group, judgement)
+
+    def _count_relative(self, group: Group, judgement: Judgement) -> None:
+        """Count what depends on more than the rules say."""
+        release = judgement.release
+        if judgement.is_on_trust:
+            self.on_trust[group.values] = release, group.rows
+        if judgement.min_age is not None:
+            version = find_version(release.ecosystem, release.version)
             if version is None:
                 self.preview.undated += group.rows
             else:
-                self.cooling.append(_Cooling(judgement.release, version, group, judgement.min_age))
+                self.cooling.append(_Cooling(release, version, group, judgement.min_age))
 
     async def date(self, listings: ReleaseListings, ends_at: float) -> None:
         """Count the installs of releases that were too young, as far as their dates are known.
@@ -255,6 +282,23 @@ class _Previewing:
                 self.preview.add_blocked(entry.release, COOLDOWN, group.rows)
                 self.preview.add_job(group.values[0], group.rows)
 
+    async def distrust(self, *, is_refused: bool) -> None:
+        """Count the installs that were of weaker provenance, as far as their rows say so.
+
+        Of others that the trust rule is on this is not known.
+        """
+        early = {entry.group.values for entry in self.straddling}
+        left = {key: own for key, own in self.on_trust.items() if key not in self.blocked | early}
+        self.preview.distrusted = sum(rows for _, rows in left.values())
+        query = self._installs(event=[InstallWouldBlock.event])
+        for *values, subject, rows in await self.log.read(_marked, query, self.time_max_s):
+            key = tuple(values)
+            if key in left:
+                self.preview.distrusted -= rows
+                if is_refused:
+                    self.preview.add_blocked(left[key][0], TRUST, rows)
+                    self.preview.add_job(subject, rows)
+
     def _installs(self, until: datetime | None = None, **named: Sequence[str]) -> Query:
         """The installs in the window with one of the values `named` for each column."""
         parameters = {"since": [format_us(self.preview.since)], "decision": ["ALLOWED"]}
@@ -271,6 +315,14 @@ class _Previewing:
         groups = await self.log.groups(query, columns, groups_max + 1, self.time_max_s)
         self.preview.is_complete &= len(groups) <= groups_max
         return groups[:groups_max]
+
+
+def _marked(reader: Reader, snapshot: Snapshot, query: Query) -> list[tuple[Any, ...]]:
+    """The releases, subjects and numbers of installs that a trust rule marked."""
+    columns = ", ".join(_JOB_COLUMNS)
+    marked = f" AND contains(decision_reason, '{_MARK}') GROUP BY {columns}"
+    table = reader.select(snapshot, query, f"{columns}, count(*) AS rows", marked, {})
+    return [tuple(row.values()) for row in table.to_pylist()]
 
 
 def judge_releases(document: bytes, releases: Sequence[_Key]) -> tuple[list[Judgement | None], int]:
@@ -312,9 +364,13 @@ def _judgement(policy: PackagePolicy, release: Release) -> Judgement:
     decision = policy.decide(release, _LONG_AFTER)
     if decision.is_blocked:
         return Judgement(release, blocked_by=decision.rule_id or "")
-    if policy.min_age is not None and policy.decide(_new(release), _LONG_AFTER).is_blocked:
-        return Judgement(release, min_age=policy.min_age)
-    return Judgement(release)
+    new, trust = _new(release), policy.trust
+    is_cooling = policy.min_age is not None and policy.decide(new, _LONG_AFTER).is_blocked
+    version = find_version(release.ecosystem, release.version)
+    is_on_trust = trust is not None and not trust.is_exempt(new, version, _LONG_AFTER)
+    return Judgement(
+        release, min_age=policy.min_age if is_cooling else None, is_on_trust=is_on_trust
+    )
 
 
 def _release(values: _Key) -> Release | None:

@@ -56,7 +56,7 @@ class PackageTrust:
         None for a release that the rule is not about.
         """
         level, at = release.provenance, release.published_at
-        if level is None or self._is_exempt(release, version, now):
+        if level is None or self.is_exempt(release, version, now):
             return None
         with_prereleases = version is not None and is_prerelease(version)
         earlier = (
@@ -75,7 +75,7 @@ class PackageTrust:
         If there is none, the first one before. None for a release that the rule is not about.
         """
         version = find_version(release.ecosystem, release.version)
-        if release.attestation is None or self._is_exempt(release, version, now):
+        if release.attestation is None or self.is_exempt(release, version, now):
             return None
         at = release.published_at or now
         attested = [(e.published_at, e) for e in self.listed.values() if e.attestation]
@@ -84,9 +84,8 @@ class PackageTrust:
         settled = [(since, each) for since, each in earlier if at - since >= SETTLED]
         return next((each for _, each in settled[-1:] or earlier[:1]), None)
 
-    def _is_exempt(
-        self, release: Release, version: ComparableVersion | None, now: datetime
-    ) -> bool:
+    def is_exempt(self, release: Release, version: ComparableVersion | None, now: datetime) -> bool:
+        """True if the rule is not about the release."""
         at, after, exempt = release.published_at, self.ignore_after, self.exempt
         if after is not None and at is not None and now - at >= after:
             return True

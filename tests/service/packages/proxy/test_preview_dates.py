@@ -67,6 +67,20 @@ async def test_installs_of_young_releases_are_counted(proxied: Proxied) -> None:
     assert (first.installs, second.installs) == (5, 6)
 
 
+async def test_what_the_cooldown_blocks_might_be_the_cure(proxied: Proxied) -> None:
+    """The preview leaves the blocklist out, without which nothing is the cure."""
+    proxied.publishes_npm("new", "1.0.0", at={"1.0.0": proxied.clock.now})
+    await proxied.document("new")
+    await install(proxied, NPM, "new", "1.0.0")
+
+    found = [
+        await previewed(proxied, {"cooldown": {**WEEK["cooldown"], "cure": cure}})
+        for cure in (False, True)
+    ]
+
+    assert [(each.blocked, each.maybe_cured) for each in found] == [(1, 0), (1, 1)]
+
+
 async def test_an_install_at_exactly_the_age_is_not_blocked(proxied: Proxied) -> None:
     start = proxied.clock.now
     proxied.publishes_npm("new", "1.0.0", at={"1.0.0": start - timedelta(days=7)})
