@@ -160,10 +160,11 @@ async def _matches(slug: str, log: TenantLog, since: str) -> list[Item]:
     rows = await or_unavailable(log.page(query, EACH_MAX, time_max_s=GLANCE_MAX_S))
     if isinstance(rows, SummaryUnavailable):
         return []
-    href = url_for("dashboard_affected.affected_page", slug=slug)
     items = []
     for row in rows.select(["created_at", "payload"]).to_pylist():
         said = json.loads(row["payload"])
+        page = "dashboard_affected.affected_by_page"
+        href = url_for(page, slug=slug, rule_id=said["rule_id"])
         title = f"{said['rule_id']} affects past installs"
         why = f"{said['installs']:,} installs of {', '.join(said['packages'])}."
         items.append(Item("alert", title, why, row["created_at"], "Open", href, is_harm=True))

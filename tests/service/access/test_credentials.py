@@ -281,6 +281,7 @@ REQUESTS: Final = {
     "dashboard_exceptions.decide_form": Request("policy:w", is_form=True),
     **{f"installs.{one}": Request("audit:r") for one in ("list_", "show")},
     "affected.show": Request("audit:r"),
+    "dashboard_affected.affected_by_page": Request("audit:r"),
     "dashboard_affected.affected_page": Request("audit:r"),
 }
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""

@@ -18,6 +18,7 @@ from analytics.model.envelopes import (
     InstallCut,
     InstallWouldBlock,
     OssFirstParty,
+    ReleaseWithdrawn,
     TrustDowngraded,
 )
 from analytics.model.errors import StoreFault
@@ -212,6 +213,7 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         InstallCut.event,
         ArtifactChanged.event,
         TrustDowngraded.event,
+        ReleaseWithdrawn.event,
         InstallsMatched.event,
         PolicyExceptionRequested.event,
         OauthLoginSucceeded.event,
@@ -340,7 +342,7 @@ async def test_an_advisory_that_affects_past_installs(world):
     await world.services.retro.match_due()
     page = await overview(world, "auditor")
 
-    assert lines(page)["MAL-1 affects past installs"] == f"{ORG}/affected"
+    assert lines(page)["MAL-1 affects past installs"] == f"{ORG}/affected/MAL-1"
     assert "1 installs of npm:evil." in words(page)
     assert "MAL-1" not in words(await overview(world, "member"))
 

@@ -13,6 +13,7 @@ from analytics.model.envelopes import (
     InstallCut,
     InstallWouldBlock,
     OssFirstParty,
+    ReleaseWithdrawn,
     TrustDowngraded,
 )
 from analytics.model.log_envelopes import AuditRead
@@ -60,6 +61,7 @@ def test_the_views_name_the_events_that_they_promise():
         InstallCut.event,
         ArtifactChanged.event,
         TrustDowngraded.event,
+        ReleaseWithdrawn.event,
     }
     neither = installs | {OrgCreated.event, ProjectCreated.event}
     assert set(EVENTS) - viewed == neither
