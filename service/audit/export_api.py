@@ -60,6 +60,7 @@ from service.audit.services import AuditServices
 from service.core.errors import Forbidden, Invalid, OrgNotFound
 from service.store.lost_segments import count_rows, losses_within
 from service.store.tables import ExportEntry
+from service.store.transaction import within
 from service.web.compression import content_coding
 from service.web.dependencies import receives
 from service.web.documentation import MediaTypes, Tag, documented
@@ -176,7 +177,7 @@ async def receipt(call: Call[AuditServices], export_id: str) -> Response:
     entry = await _ended(call, export_id)
     async with call.read() as session:
         secret_key, key_id = call.services.settings.secret_key, entry.checkpoint_key_id
-        key = None if key_id is None else await find_key(session, secret_key, key_id)
+        key = None if key_id is None else await within(session, find_key, secret_key, key_id)
     made = receipt_of(entry, call.org, call.services.clock(), key)
     name = entry_file_name(call.org.slug, entry) + RECEIPT_SUFFIX
     return Response(

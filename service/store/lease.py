@@ -13,20 +13,21 @@ import os
 import re
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
-from sqlalchemy import update
+from sqlalchemy import Table, bindparam, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from service.core.errors import Refusal
 from service.core.ids import new_id
-from service.store.store import Store, UnitOfWork
+from service.store.store import Store, SyncUnitOfWork, UnitOfWork
 from service.store.tables import Lease
+from service.store.transaction import Transaction, within
 
 SEGMENTS: Final = "segments"
 """The lease to merge, import, index, publish, prune and remove segments."""
@@ -51,6 +52,17 @@ _RENEWALS: Final = 3
 _MARK: Final = re.compile(r"lock_[0-9a-z]{16}")
 _MARK_BYTES: Final = 64
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXTEND: Final = (
+    update(cast("Table", Lease.__table__))
+    .where(
+        Lease.name == bindparam("of_name"),
+        Lease.holder == bindparam("of_holder"),
+        Lease.epoch == bindparam("of_epoch"),
+    )
+    .values(expires_at=bindparam("until", type_=Lease.expires_at.type))
+    .returning(Lease.epoch)
+)
+_Result = TypeVar("_Result")
 
 
 class LeaseTaken(Refusal):
@@ -86,6 +98,15 @@ class HeldLease:
             await self.confirm(work)
             yield work
 
+    async def write_at_once(self, change: Callable[[SyncUnitOfWork], _Result]) -> _Result:
+        """As `Store.write_at_once`, under this lease: see `write`."""
+
+        def run(work: SyncUnitOfWork) -> _Result:
+            self._extend(work.transaction, work.now)
+            return change(work)
+
+        return await self.store.write_at_once(run)
+
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
         """Renew the lease during the block, which may take longer than it lasts."""
@@ -106,13 +127,11 @@ class HeldLease:
 
     async def confirm(self, work: UnitOfWork) -> None:
         """Extend the lease in a transaction of another one. Raises LeaseLost."""
-        extended = await work.session.scalar(
-            update(Lease)
-            .where(Lease.name == self.name, Lease.holder == self.holder, Lease.epoch == self.epoch)
-            .values(expires_at=work.now + self.lifetime)
-            .returning(Lease.epoch)
-        )
-        if extended is None:
+        await within(work.session, self._extend, work.now)
+
+    def _extend(self, transaction: Transaction, now: datetime) -> None:
+        own = {"of_name": self.name, "of_holder": self.holder, "of_epoch": self.epoch}
+        if not transaction.rows(_EXTEND, {**own, "until": now + self.lifetime}):
             raise LeaseLost
 
 

@@ -8,7 +8,7 @@ size has two roots.
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -27,26 +27,23 @@ from service.audit.evidence.bucket_checkpoints import ROLLED_BACK, BucketCheckpo
 from service.audit.evidence.keys import KEY_LOST, find_key, signing_key
 from service.audit.evidence.pruning import PrunePlan, plan_pruning
 from service.audit.evidence.trees import (
+    ADD_CHECKPOINT,
+    ADD_DAY_KEY,
     Extension,
+    StoredCheckpoint,
     TreeState,
     extend,
     find_tree,
     first_generation,
-    last_checkpoint,
     read_day_keys,
+    read_last_checkpoint,
     store_extension,
 )
 from service.audit.leased_job import DeferredErrors, MeasuredJob
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.store.store import UnitOfWork
-from service.store.tables import (
-    EvidenceCheckpoint,
-    EvidenceDayKey,
-    EvidenceTree,
-    JournalEntry,
-    SegmentEntry,
-)
-from service.store.transaction import within
+from service.store.store import SyncUnitOfWork
+from service.store.tables import EvidenceTree, JournalEntry, SegmentEntry
+from service.store.transaction import Transaction, within
 
 STEP_SEQS: Final = 250_000
 """The seqs of one step, and so the most rows of it: their hashes are in memory together."""
@@ -168,37 +165,39 @@ class Checkpointer(MeasuredJob):
         self, lease: HeldLease, extension: Extension, keys: dict[date, bytes]
     ) -> None:
         after = extension.after
-        async with lease.write() as work:
-            if not await store_extension(work.session, extension):
+
+        def change(work: SyncUnitOfWork) -> None:
+            if not store_extension(work.transaction, extension):
                 raise LeaseLost("the tree was changed by another process")
-            for day, key in keys.items():
-                work.session.add(EvidenceDayKey(tenant_id=after.tenant_id, day=day, key=key))
-            await self._sign(work, after, extension.root)
+            new = [{"tenant_id": after.tenant_id, "day": day, "key": keys[day]} for day in keys]
+            work.transaction.run(ADD_DAY_KEY, new)
+            self._sign(work.transaction, work.now, after, extension.root)
+
+        # At once: who sends rows waits for the lock, and this process for the processor.
+        await lease.write_at_once(change)
         self._in_bucket.signed(after)
         _log.info("checkpoint_signed", origin=after.name, size=after.size)
 
-    async def _sign(self, work: UnitOfWork, state: TreeState, root: bytes) -> None:
-        text = Checkpoint(state.name, state.size, root).text
-        key = await signing_key(work.session, self._settings.secret_key, work.now)
+    def _sign(self, transaction: Transaction, now: datetime, state: TreeState, root: bytes) -> None:
+        text, secret_key = Checkpoint(state.name, state.size, root).text, self._settings.secret_key
+        key = signing_key(transaction, secret_key, now)
         lines = [key.line(state.name, text)]
-        last = await last_checkpoint(work.session, state.tenant_id)
+        last = read_last_checkpoint(transaction, state.tenant_id)
         # The first one of a new key is signed by the former, too: who trusts that follows.
         if last is not None and last.key_id != key.id:
-            former = await find_key(work.session, self._settings.secret_key, last.key_id)
+            former = find_key(transaction, secret_key, last.key_id)
             lines += [] if former is None else [former.line(state.name, text)]
-        work.session.add(
-            EvidenceCheckpoint(
-                tenant_id=state.tenant_id,
-                generation=state.generation,
-                size=state.size,
-                root=root,
-                last_seq=state.last_seq,
-                signed_at=work.now,
-                key_id=key.id,
-                signatures="".join(f"{line}\n" for line in lines),
-            )
+        signed = StoredCheckpoint(
+            generation=state.generation,
+            size=state.size,
+            root=root,
+            last_seq=state.last_seq,
+            signed_at=now,
+            key_id=key.id,
+            signatures="".join(f"{line}\n" for line in lines),
         )
-        await work.session.flush()
+        place = {"tenant_id": state.tenant_id, "stored_at": None}
+        transaction.run(ADD_CHECKPOINT, [signed._asdict() | place])
 
 
 async def list_due(session: AsyncSession) -> list[str]:

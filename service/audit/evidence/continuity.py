@@ -21,6 +21,7 @@ from service.core.errors import Conflict, Invalid
 from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import EvidenceCheckpoint, EvidenceTree
+from service.store.transaction import within
 
 TREES_SINCE: Final = "0028"
 """The migration that adds the trees: an older database has none."""
@@ -145,7 +146,7 @@ async def rotate_key(store: Store, secret_key: str, by: AuditContext) -> str:
     """
     async with store.write() as work:
         before = await list_keys(work.session)
-        key = await begin_key(work.session, secret_key, work.now)
+        key = await within(work.session, begin_key, secret_key, work.now)
         former = before[0].public if before else None
         envelope = EvidenceKeyRotated(former_key=former, key=encoded(key.public))
         for org in await list_orgs(work.session):

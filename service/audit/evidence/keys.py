@@ -8,10 +8,10 @@ stays valid.
 import base64
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import select, update
+from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.notes import VerifierKey, sign
@@ -28,7 +28,16 @@ KEY_LOST: Final = Conflict.of(
 )
 
 _NEWEST_FIRST: Final = EvidenceKey.retired_at.is_not(None), EvidenceKey.created_at.desc()
-_PUBLIC_KEYS: Final = select(EvidenceKey.public).order_by(*_NEWEST_FIRST)
+_KEYS: Final = select(EvidenceKey.id, EvidenceKey.public, EvidenceKey.retired_at).order_by(
+    *_NEWEST_FIRST
+)
+_TABLE: Final = cast("Table", EvidenceKey.__table__)
+_RETIRE: Final = (
+    update(_TABLE)
+    .where(EvidenceKey.retired_at.is_(None))
+    .values(retired_at=bindparam("now", type_=EvidenceKey.retired_at.type))
+)
+_ADD: Final = insert(_TABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +68,42 @@ async def list_keys(session: AsyncSession) -> list[EvidenceKey]:
     return [*await session.scalars(select(EvidenceKey).order_by(*_NEWEST_FIRST))]
 
 
-async def find_signing_key(session: AsyncSession, secret_key: str) -> SigningKey | None:
+def find_signing_key(transaction: Transaction, secret_key: str) -> SigningKey | None:
     """The key that signs; None before the first one. Raises KEY_LOST."""
-    for stored in await list_keys(session):
-        if stored.retired_at is None:
-            key = await find_key(session, secret_key, stored.id)
+    for key_id, _, retired_at in transaction.rows(_KEYS, {}):
+        if retired_at is None:
+            key = find_key(transaction, secret_key, key_id)
             if key is None:
-                raise KEY_LOST(value=stored.id)
+                raise KEY_LOST(value=key_id)
             return key
     return None
 
 
-async def find_key(session: AsyncSession, secret_key: str, key_id: str) -> SigningKey | None:
+def find_key(transaction: Transaction, secret_key: str, key_id: str) -> SigningKey | None:
     """The key of this id; None if it can sign no longer."""
-    stored = await session.get(EvidenceKey, key_id)
-    key = None if stored is None else derive(secret_key, key_id)
-    return key if key and stored and encoded(key.public) == stored.public else None
+    publics = {stored_id: public for stored_id, public, _ in transaction.rows(_KEYS, {})}
+    key = derive(secret_key, key_id) if key_id in publics else None
+    return key if key and encoded(key.public) == publics[key_id] else None
 
 
-async def signing_key(session: AsyncSession, secret_key: str, now: datetime) -> SigningKey:
+def signing_key(transaction: Transaction, secret_key: str, now: datetime) -> SigningKey:
     """The key that signs, in a write transaction: the first one is begun. Raises KEY_LOST."""
-    return await find_signing_key(session, secret_key) or await begin_key(session, secret_key, now)
+    return find_signing_key(transaction, secret_key) or begin_key(transaction, secret_key, now)
 
 
-async def begin_key(session: AsyncSession, secret_key: str, now: datetime) -> SigningKey:
+def begin_key(transaction: Transaction, secret_key: str, now: datetime) -> SigningKey:
     """A new key, which signs from now on; those before it are retired."""
-    retire = update(EvidenceKey).where(EvidenceKey.retired_at.is_(None)).values(retired_at=now)
-    await session.execute(retire)
+    transaction.run(_RETIRE, [{"now": now}])
     key = derive(secret_key, new_id("evk"))
-    session.add(EvidenceKey(id=key.id, public=encoded(key.public), created_at=now))
-    await session.flush()
+    new = {"id": key.id, "public": encoded(key.public), "created_at": now, "retired_at": None}
+    transaction.run(_ADD, [new])
     return key
 
 
 def read_verifier_keys(transaction: Transaction, name: str) -> list[VerifierKey]:
     """What verifies the notes under this name, the newest key first."""
-    lines = transaction.rows(_PUBLIC_KEYS, {})
-    return [VerifierKey(name, base64.b64decode(public)) for (public,) in lines]
+    lines = transaction.rows(_KEYS, {})
+    return [VerifierKey(name, base64.b64decode(public)) for _, public, _ in lines]
 
 
 async def verifier_keys(session: AsyncSession, name: str) -> list[VerifierKey]:

@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.groups import (
@@ -165,12 +165,31 @@ _TREE: Final = select(
     EvidenceTree.min_index,
     EvidenceTree.suspended,
 ).where(EvidenceTree.tenant_id == bindparam("tenant_id"))
+_TREE_NAMES: Final = tuple(_TREE.selected_columns.keys())
+_TREES: Final = cast("Table", EvidenceTree.__table__)
+_GROW_TREE: Final = (
+    update(_TREES)
+    .where(EvidenceTree.tenant_id == bindparam("tenant_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("size", "last_seq", "tail")})
+)
+_ADD_TREE: Final = insert(_TREES)
 _OF_TILES: Final = EvidenceTile.tenant_id == bindparam("tenant_id")
-_TILE: Final = select(EvidenceTile.hashes, EvidenceTile.first_seqs, EvidenceTile.pruned).where(
+_OF_TILE: Final = (
     _OF_TILES,
     EvidenceTile.level == bindparam("level"),
     EvidenceTile.number == bindparam("number"),
 )
+_TILE: Final = select(EvidenceTile.hashes, EvidenceTile.first_seqs, EvidenceTile.pruned).where(
+    *_OF_TILE
+)
+_TILES: Final = cast("Table", EvidenceTile.__table__)
+_CHANGE_TILE: Final = (
+    update(_TILES)
+    .where(*_OF_TILE)
+    .values({name: bindparam(f"new_{name}") for name in ("hashes", "first_seq", "first_seqs")})
+    .returning(EvidenceTile.number)
+)
+_ADD_TILE: Final = insert(_TILES)
 _TILE_OF_SEQ: Final = (
     select(EvidenceTile.number)
     .where(_OF_TILES, EvidenceTile.first_seq <= bindparam("seq"))
@@ -193,6 +212,8 @@ _DAY_KEY: Final = select(EvidenceDayKey.key).where(
 _CHECKPOINTS: Final = select(
     *(getattr(EvidenceCheckpoint, name) for name in StoredCheckpoint._fields)
 ).where(EvidenceCheckpoint.tenant_id == bindparam("tenant_id"))
+ADD_CHECKPOINT: Final = insert(cast("Table", EvidenceCheckpoint.__table__))
+ADD_DAY_KEY: Final = insert(cast("Table", EvidenceDayKey.__table__))
 _LAST_CHECKPOINT: Final = _CHECKPOINTS.order_by(
     EvidenceCheckpoint.generation.desc(), EvidenceCheckpoint.size.desc()
 ).limit(1)
@@ -213,7 +234,7 @@ def read_tree(transaction: Transaction, tenant_id: str) -> TreeState | None:
         places = [(level, _number(size, level)) for level in levels]
         edges = [read_tile(transaction, tenant_id, *place) or Tile() for place in places]
         hashes = tuple(edge.hashes for edge in edges)
-        known = dict(zip(_TREE.selected_columns.keys(), line, strict=True))
+        known = dict(zip(_TREE_NAMES, line, strict=True))
         return TreeState(tenant_id, **known, edges=hashes, first_seqs=edges[0].first_seqs)
     return None
 
@@ -245,30 +266,38 @@ def _get_tile(transaction: Transaction, tree: TreeState, number: int) -> Tile:
     return tile
 
 
-async def store_extension(session: AsyncSession, extension: Extension) -> bool:
+def store_extension(transaction: Transaction, extension: Extension) -> bool:
     """Store a tree that has grown; False if it is not as it was before any more."""
     before, after = extension.before, extension.after
-    tree = await session.get(EvidenceTree, after.tenant_id)
-    if tree is None:
-        tree = EvidenceTree(
-            tenant_id=after.tenant_id, origin=after.origin, generation=after.generation, size=0
-        )
-        tree.min_index = after.min_index
-        session.add(tree)
-    is_as_before = (tree.size, tree.generation) == (before.size, before.generation)
-    if not is_as_before or tree.suspended is not None:
+    own = {"tenant_id": after.tenant_id}
+    found = [dict(zip(_TREE_NAMES, line, strict=True)) for line in transaction.rows(_TREE, own)]
+    for tree in found:
+        is_as_before = (tree["size"], tree["generation"]) == (before.size, before.generation)
+        if not is_as_before or tree["suspended"] is not None:
+            return False
+    if not found and before.size:
         return False
-    tree.size, tree.last_seq, tree.tail = after.size, after.last_seq, after.tail
-    for (level, number), changed in extension.tiles.items():
-        tile = await session.get(EvidenceTile, (after.tenant_id, level, number))
-        if tile is None:
-            tile = EvidenceTile(tenant_id=after.tenant_id, level=level, number=number)
-            session.add(tile)
-        tile.hashes = changed.hashes
-        if changed.first_seqs:
-            tile.first_seq, tile.first_seqs = changed.first_seqs[0], pack_seqs(changed.first_seqs)
-    await session.flush()
+    grown = {"new_size": after.size, "new_last_seq": after.last_seq, "new_tail": after.tail}
+    if found:
+        transaction.run(_GROW_TREE, [own | grown])
+    else:
+        new = {name: getattr(after, name) for name in _TREE_NAMES}
+        transaction.run(_ADD_TREE, [own | new | {"monitored_at": None}])
+    for (level, number), tile in extension.tiles.items():
+        _store_tile(transaction, own | {"level": level, "number": number}, tile)
     return True
+
+
+def _store_tile(transaction: Transaction, place: dict[str, Any], tile: Tile) -> None:
+    """A tile as it is now; what is pruned of it stays so."""
+    content: dict[str, Any] = {
+        "hashes": tile.hashes,
+        "first_seq": tile.first_seqs[0] if tile.first_seqs else None,
+        "first_seqs": pack_seqs(tile.first_seqs) if tile.first_seqs else None,
+    }
+    changed = {f"new_{name}": value for name, value in content.items()}
+    if not transaction.rows(_CHANGE_TILE, place | changed):
+        transaction.run(_ADD_TILE, [place | content | {"pruned": None}])
 
 
 def read_group_of_seq(transaction: Transaction, tree: TreeState, seq: int) -> Group | None:

@@ -28,6 +28,7 @@ from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.packages.attestations.statement import PAYLOAD_TYPE, Ingestor
 from service.packages.refusals import CUT_OFF, NOT_ADMITTED, NOT_AS_POLICY_SAYS, NoStatement
+from service.store.transaction import within
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, PageCursor, Request, TimestampUs
@@ -163,10 +164,10 @@ async def _key(call: Call[AuditServices]) -> SigningKey:
     """The key that signs now; the first one is begun. Raises KEY_LOST."""
     secret, store = call.services.settings.secret_key, call.services.store
     async with store.read() as session:
-        key = await find_signing_key(session, secret)
+        key = await within(session, find_signing_key, secret)
     if key is None:
         async with store.write() as work:
-            key = await signing_key(work.session, secret, work.now)
+            key = await within(work.session, signing_key, secret, work.now)
     return key
 
 

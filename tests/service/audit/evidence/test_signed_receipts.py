@@ -15,6 +15,7 @@ from analytics.evidence.receipts import SignedReceipt, WrongReceipt, digest_of, 
 from service.audit.evidence.continuity import RESTORED, resume, suspend_trees
 from service.audit.evidence.keys import begin_key
 from service.store.tables import EvidenceCheckpoint, EvidenceTree
+from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.conftest import AuditWorld
@@ -83,7 +84,7 @@ async def test_a_receipt_stays_the_same(filled: AuditWorld) -> None:
 
     secret_key = filled.services.settings.secret_key
     async with filled.services.store.write() as work:
-        await begin_key(work.session, secret_key, work.now)
+        await within(work.session, begin_key, secret_key, work.now)
     assert await receipt_of(filled, export_id) == first
     await verified(filled, first)
     new_id, _ = await exported(filled)

@@ -22,6 +22,7 @@ from service.packages.attestations.statement import Ingestor
 from service.packages.refusals import NoStatement
 from service.store.journal import append
 from service.store.organisations import get_org
+from service.store.transaction import within
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.evidence.proving import checked
 from tests.service.audit.test_import import source
@@ -445,7 +446,7 @@ class TestKeys:
         services = attested.proxied.world.services
         attested.proxied.clock.advance(seconds=1)
         async with services.store.write() as work:
-            await begin_key(work.session, services.settings.secret_key, work.now)
+            await within(work.session, begin_key, services.settings.secret_key, work.now)
         after = await attested.envelope(row["id"])
 
         assert before["payload"] == after["payload"]
