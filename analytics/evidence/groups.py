@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import IntEnum
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -183,23 +184,32 @@ def _joined(by_day: Iterable[tuple[date, pa.Table]]) -> Iterator[tuple[date, pa.
         yield kind[0], pa.concat_tables(held)
 
 
+def _with_checksum(content: bytes) -> bytes:
+    """What has no hash of its own, as it is stored."""
+    return _CHECKSUM.pack(zlib.crc32(content)) + content
+
+
+def _checked(stored: bytes, what: str) -> bytes:
+    """See `_with_checksum`. Raises LeavesDiffer, which names `what` is damaged."""
+    content = stored[_CHECKSUM.size :]
+    if stored != _with_checksum(content):
+        raise LeavesDiffer(f"the stored {what} are damaged")
+    return content
+
+
 def pack_seqs(seqs: Sequence[int]) -> bytes:
-    """First seqs of groups, as they are stored: their differences, compressed."""
+    """First seqs of groups, as they are stored: their differences, compressed.
+
+    Compression has a checksum, but not of the bits that fill its last byte.
+    """
     differences = [seq - before for seq, before in zip(seqs, [0, *seqs], strict=False)]
-    return zlib.compress(struct.pack(f"<{len(differences)}q", *differences))
+    return _with_checksum(zlib.compress(struct.pack(f"<{len(differences)}q", *differences)))
 
 
-def unpack_seqs(content: bytes) -> list[int]:
+def unpack_seqs(stored: bytes) -> list[int]:
     """See `pack_seqs`. Raises LeavesDiffer."""
-    try:
-        differences = zlib.decompress(content)
-        seqs, seq = [], 0
-        for (difference,) in struct.iter_unpack("<q", differences):
-            seq += difference
-            seqs.append(seq)
-    except (zlib.error, struct.error) as error:
-        raise LeavesDiffer("the stored seqs of groups are damaged") from error
-    return seqs
+    differences = zlib.decompress(_checked(stored, "seqs of groups"))
+    return list(accumulate(each for (each,) in struct.iter_unpack("<q", differences)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +222,13 @@ class PrunedLeaf:
 
 
 def pack_pruned(leaves: Iterable[PrunedLeaf]) -> bytes:
-    """The pruned leaves of a group, as they are stored: with a checksum, as seqs have no hash."""
-    content = b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves)
-    return _CHECKSUM.pack(zlib.crc32(content)) + content
+    """The pruned leaves of a group, as they are stored."""
+    return _with_checksum(b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves))
 
 
-def unpack_pruned(content: bytes) -> list[PrunedLeaf]:
+def unpack_pruned(stored: bytes) -> list[PrunedLeaf]:
     """See `pack_pruned`. Raises LeavesDiffer."""
-    checksum, leaves = content[: _CHECKSUM.size], content[_CHECKSUM.size :]
-    if checksum != _CHECKSUM.pack(zlib.crc32(leaves)) or len(leaves) % _LEAF.size:
-        raise LeavesDiffer("the stored hashes of pruned rows are damaged")
+    leaves = _checked(stored, "hashes of pruned rows")
     return [PrunedLeaf(*fields) for fields in _LEAF.iter_unpack(leaves)]
 
 
