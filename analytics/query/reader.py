@@ -18,6 +18,7 @@ from analytics.query.planner import Planner
 from analytics.query.scans import (
     CachedRowsScan,
     CatalogAnswer,
+    Dense,
     DuckDBScan,
     IndexAnswer,
     Resources,
@@ -229,15 +230,22 @@ class Reader:
         return counts
 
     def series(
-        self, snapshot: Snapshot, query: Query, bucket: Bucket, column: str | None, limit: int
+        self,
+        snapshot: Snapshot,
+        query: Query,
+        bucket: Bucket,
+        column: str | None,
+        limit: int,
+        dense: Dense | None,
     ) -> pa.Table:
         """How many rows of `query` fall into each bucket with each value of `column` ("": none).
 
-        At most `limit` lines (see `aggregates.by_step`), in no order. Without a `column` all rows
+        At most `limit` lines (see `aggregates.by_step`), in no order; those that are not `dense`
+        may be missing. Without a `column` all rows
         count together, as "".
         """
         scan = self.planner.rows(snapshot, query)
-        return scan.over_time(self.resources, bucket.length, Work(), column, limit)
+        return scan.over_time(self.resources, bucket.length, Work(), column, limit, dense)
 
     def _by_seq(self, part: Snapshot, query: Query, first: int, limit: int) -> pa.Table:
         scan = self.planner.rows(part, query)

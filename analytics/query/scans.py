@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,13 @@ from analytics.storage.snapshot import Snapshot
 from analytics.storage.verified_files import no_wait
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Dense(NamedTuple):
+    """Counts over time around which, within `steps`, there are at least so many `rows`."""
+
+    rows: int
+    steps: int
 
 
 @dataclass(slots=True)
@@ -140,8 +147,12 @@ class CachedRowsScan:
         work: Work,
         column: str | None = "decision",
         limit: int | None = None,
+        dense: Dense | None = None,
     ) -> pa.Table:
-        """The rows of the query by `step` of time and `column`, `limit` counts at most."""
+        """The rows of the query by `step` of time and `column`, `limit` counts at most.
+
+        Of counts that are not `dense` some or all may be left out.
+        """
         return aggregates.over_time(self.rows(resources, work), step, column).slice(0, limit)
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
@@ -247,16 +258,26 @@ class DuckDBScan:
         work: Work,
         column: str | None = "decision",
         limit: int | None = None,
+        dense: Dense | None = None,
     ) -> pa.Table:
-        """The rows of the query by `step` of time and `column`, `limit` counts at most."""
+        """The rows of the query by `step` of time and `column`, `limit` counts at most.
+
+        Of counts that are not `dense` some or all may be left out.
+        """
         us = "epoch_us(created_at)"
         named = "''" if column is None else f"coalesce({column}, '')"
+        behind = " GROUP BY step, value"
+        if dense is not None and dense.rows > 1:
+            behind += (
+                " QUALIFY sum(rows) OVER (PARTITION BY value ORDER BY step RANGE BETWEEN"
+                f" {dense.steps:d} PRECEDING AND {dense.steps:d} FOLLOWING) >= {dense.rows:d}"
+            )
         return self.ask(
             resources,
             # The remainder of an instant before 1970 is negative.
             f"({us} - ({us} % $step + $step) % $step) // $step AS step, {named} AS value,"
             " count(*) AS rows",
-            " GROUP BY ALL" + ("" if limit is None else f" LIMIT {limit:d}"),
+            behind + ("" if limit is None else f" LIMIT {limit:d}"),
             work,
             step=step // _MICROSECOND,
         )

@@ -19,6 +19,7 @@ from analytics.query.cost import is_long_count, is_long_page, reads_many
 from analytics.query.executor import ScanReport
 from analytics.query.newest_texts import Row
 from analytics.query.reader import Reader
+from analytics.query.scans import Dense
 from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise, summary_of
 from analytics.statistics.zone_maps import prune
 from analytics.storage.snapshot import Snapshot
@@ -135,12 +136,12 @@ class TenantLog:
         )
 
     async def series(
-        self, query: Query, bucket: Bucket, column: str | None, limit: int
+        self, query: Query, bucket: Bucket, column: str | None, limit: int, dense: Dense | None
     ) -> pa.Table:
         """How many rows fall into each bucket with each value of `column`, see `Reader.series`."""
         within = self.within(query)
         return await self._query(
-            lambda reader: reader.series(self.snapshot, within, bucket, column, limit),
+            lambda reader: reader.series(self.snapshot, within, bucket, column, limit, dense),
             reads_many(self.snapshot, within),
         )
 

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from analytics.model.filters import Condition, Query, Term
 from analytics.model.schema import audit_id
 from analytics.query.aggregates import by_step
+from analytics.query.scans import Dense
 from service.audit.alerts.firings import Firing
 from service.audit.alerts.rules import REVOKED, AlertRule
 from service.audit.refusals import RULE_TOO_FINE, RULE_TOO_WIDE
@@ -23,7 +24,7 @@ ROWS_READ_MAX: Final = 50_000
 """How many rows of its filters a rule may look at one by one."""
 
 GROUPS_MAX: Final = 500_000
-"""How many counts, by time and value, a rule may have."""
+"""How many counts, by time and value, of rows that may fire a rule may have."""
 
 
 async def count(
@@ -38,7 +39,10 @@ async def count(
     revoked = await revoked_repositories(store, rule, log.org.id)
     query = rule.rows(since, until, revoked)
     if not rule.reads_rows:
-        counts = await log.series(query, rule.bucket, rule.column, GROUPS_MAX + 1)
+        dense = None
+        if rule.kind == "count":  # others are in no full window
+            dense = Dense(rule.at_least, rule.length // rule.bucket.length - 1)
+        counts = await log.series(query, rule.bucket, rule.column, GROUPS_MAX + 1, dense)
         if counts.num_rows > GROUPS_MAX:
             raise RULE_TOO_FINE
         return counts

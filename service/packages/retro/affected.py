@@ -41,9 +41,9 @@ _FILES: Final = (
     f"{_BY_FILE}, count(*) AS installs, min(created_at) AS first_at, max(created_at) AS last_at,"
     " list(DISTINCT hash(repository_id, run_id)) FILTER (run_id IS NOT NULL) AS runs"
 )
-_SUSPECT: Final = (
-    " AND EXISTS (FROM wanted AS w WHERE w.name = package_name AND w.source = ecosystem)"
-)
+_SUSPECT: Final = " AND package_name IN (SELECT name FROM wanted)"
+"""Those of another ecosystem have no rules; to compare it as well takes a tenth longer."""
+
 _AFFECTED: Final = (
     " AND EXISTS (FROM wanted AS w WHERE w.name = package_name AND w.source = ecosystem"
     " AND w.of_version IS NOT DISTINCT FROM version AND w.sha256 IS NOT DISTINCT FROM file_sha256)"

@@ -141,6 +141,33 @@ async def test_what_fires_is_what_a_backtest_finds(audit, seed):
     assert sorted(live) == found, f"seed {seed}"
 
 
+@pytest.mark.parametrize(("at_least", "window"), [(1, 1), (3, 7), (6, 60), (9, 200)])
+async def test_a_backtest_finds_each_full_window(audit, at_least, window):
+    """As a reader of the log would: minute by minute, one value after the other."""
+    chance = random.Random(at_least)
+    minutes = [(chance.randrange(900), f"key_{chance.randrange(4)}") for _ in range(250)]
+    await audit.accept([row for at, key in minutes for row in rows(1, at, actor=key)])
+    await audit.seal()
+    audit.clock.now = START + 1000 * MINUTE
+    full = [
+        (at, key)
+        for key in ("key_0", "key_1", "key_2", "key_3")
+        for at in range(900)
+        if (at, key) in minutes
+        and sum(of == key and at - window < each <= at for each, of in minutes) >= at_least
+    ]
+    expected: list[tuple[int, str]] = []
+    for at, key in full:
+        if not any(of == key and at - each < 60 for each, of in expected):
+            expected.append((at, key))
+
+    test = await tried(audit, days=1, per="actor", at_least=at_least, window=f"{window}m")
+
+    found = sorted((alert["fired_at"], alert["key"]) for alert in test["alerts"])
+    assert expected
+    assert found == sorted((minute_of(at), key) for at, key in expected)
+
+
 async def test_alerts_go_with_the_rows_that_they_name(audit):
     """What retention deletes of the log is not kept by its alerts."""
     await always_on(audit, "free")
