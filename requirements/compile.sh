@@ -27,7 +27,7 @@ without() { # FILES whose packages another file need not name
     sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package=\1/p' "$@"
 }
 has=$(without requirements/service.txt)
-for extra in postgres s3 lake sigma dev; do
+for extra in postgres s3 lake sigma sigstore dev; do
     compile "$extra.txt" pyproject.toml --extra "$extra" $has
 done
 compile mcp.txt pyproject.toml --extra mcp $has $(without requirements/dev.txt)

@@ -91,6 +91,11 @@ class Notation:
     """Other names of the ecosystem, in lower case."""
 
 
+def none_attested(_: bytes) -> list[str]:
+    """For attestations that are not verified."""
+    return []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcosystemFacts(Generic[_Value]):
     """What there is to know about an ecosystem, apart from the routes of its registry's API.
@@ -135,6 +140,9 @@ class EcosystemFacts(Generic[_Value]):
 
     publisher: Callable[[Any], str]
     """Who published a file, in the JSON of its attestations. Raises LookupError, TypeError."""
+
+    attested: Callable[[bytes], list[str]] = none_attested
+    """The digests of the files that its attestations prove to be of this publisher."""
 
     releases: Callable[[_Value], Iterable[Release]]
     """What a document lists, file by file."""

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from service.core.settings import REPOSITORY
 
 FOLDER = REPOSITORY / "requirements"
-EXTRAS = ("postgres", "s3", "lake", "sigma", "dev", "mcp", "bench")
+EXTRAS = ("postgres", "s3", "lake", "sigma", "sigstore", "dev", "mcp", "bench")
 ALONE = ("uv", "chdb", "sbom")
 PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[\w.]+)(?: ; (?P<marker>.+?))?(?P<hashes> +--.*)")
 
@@ -71,7 +71,7 @@ def test_files_name_no_index_and_want_built_packages(file: Path) -> None:
     assert file.stem in {"service", *EXTRAS, *ALONE}
 
 
-@pytest.mark.parametrize("extra", ["", "postgres", "s3", "lake", "sigma", "dev"])
+@pytest.mark.parametrize("extra", ["", "postgres", "s3", "lake", "sigma", "sigstore", "dev"])
 def test_files_name_all_that_their_packages_need(extra: str) -> None:
     """They are installed without looking for dependencies, which would have no hash."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())

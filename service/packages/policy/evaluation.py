@@ -222,35 +222,39 @@ class PackagePolicy:
         self, release: Release, version: ComparableVersion | None, now: datetime
     ) -> PolicyDecision | None:
         stronger = None if self.trust is None else self.trust.stronger(release, version, now)
-        if self.trust is None or stronger is None:
+        if stronger is None:
             return None
         before, level = _words(stronger.level), _words(release.provenance)
-        envelope = TrustDowngraded(
-            level_before=before,
-            level_now=level,
-            version_before=stronger.version,
-            publisher_before=None,
-            publisher_now=None,
-            verified=False,
-        )
-        reason = f"{DOWNGRADED}{level}, and {stronger.version} had {before}".replace("_", " ")
-        decision = self._blocked(envelope, None, reason)
-        return replace(decision, is_enforced=decision.is_enforced and self.trust.refuses)
+        reason = f"{level}, and {stronger.version} had {before}".replace("_", " ")
+        return self._downgraded(release, stronger.level, stronger.version, reason)
 
     def other_publisher(
-        self, release: Release, earlier: Release, before: str, publisher: str
+        self, release: Release, earlier: Release, before: str, publisher: str, *, verified: bool
     ) -> PolicyDecision:
         """The decision on a release that another publisher attests than an earlier one."""
+        reason = f"published by {publisher}, and {earlier.version} by {before}"
+        level, version = earlier.provenance, earlier.version
+        return self._downgraded(release, level, version, reason, (before, publisher), verified)
+
+    def _downgraded(
+        self,
+        release: Release,
+        level_before: Provenance | None,
+        version: str,
+        reason: str,
+        publishers: tuple[str | None, str | None] = (None, None),
+        verified: bool = False,
+    ) -> PolicyDecision:
+        before, now = publishers
         envelope = TrustDowngraded(
-            level_before=_words(earlier.provenance),
+            level_before=_words(level_before),
             level_now=_words(release.provenance),
-            version_before=earlier.version,
+            version_before=version,
             publisher_before=before,
-            publisher_now=publisher,
-            verified=False,
+            publisher_now=now,
+            verified=verified,
         )
-        reason = f"{DOWNGRADED}published by {publisher}, and {earlier.version} by {before}"
-        decision = self._blocked(envelope, None, reason)
+        decision = self._blocked(envelope, None, f"{DOWNGRADED}{reason}")
         refuses = self.trust is not None and self.trust.refuses
         return replace(decision, is_enforced=decision.is_enforced and refuses)
 

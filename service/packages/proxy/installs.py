@@ -1,7 +1,7 @@
 """Decides on a request for a file, records it, and serves the file or the reason for a refusal."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,7 +54,7 @@ class OfferedFile:
     size: int | None
     sha256: str | None
     admit: Admit
-    publisher: Callable[[str | None], Awaitable[str | None]]
+    publisher: Callable[[str | None], Awaitable[Sequence[str] | None]]
     is_offered: bool = True
 
     def known_as(self, known: KnownFile) -> "OfferedFile":
@@ -131,10 +131,13 @@ class Installer:
         earlier = trust.earlier_attested(release, now) if trust and not is_blocked else None
         if earlier is None:
             return decision
-        before, publisher = [await file.publisher(each.attestation) for each in (earlier, release)]
-        if before and publisher is not None and before != publisher:
-            return self.policy.other_publisher(release, earlier, before, publisher or "unknown")
-        return decision
+        said = [await file.publisher(each.attestation) or [] for each in (earlier, release)]
+        if not all(said) or not said[0][0] or said[0][0] == said[1][0]:
+            return decision
+        before, publisher = said[0][0], said[1][0] or "unknown"
+        proved = zip((earlier, release), said, strict=True)
+        verified = all(not each.digests.isdisjoint(own[1:]) for each, own in proved)
+        return self.policy.other_publisher(release, earlier, before, publisher, verified=verified)
 
     async def _refuse(self, file: OfferedFile, decision: PolicyDecision) -> Response:
         # Recorded as well: the address that explains it names its row.

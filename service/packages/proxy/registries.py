@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
-from operator import itemgetter, not_
+from importlib.util import find_spec
+from operator import not_
 from typing import Any, Final, Generic, TypeVar
 
 import httpx2
@@ -20,13 +21,19 @@ from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.origins import Registry, WebOrigin
 from service.core.settings import Settings
-from service.packages.ecosystem import EcosystemFacts, Release
+from service.packages.ecosystem import EcosystemFacts, Release, none_attested
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
 from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.artifacts import Artifacts
 from service.packages.proxy.disk_cache import FREE_BYTES_MIN
-from service.packages.proxy.document_cache import Ages, Compare, DocumentCache, no_comparison
+from service.packages.proxy.document_cache import (
+    HEAVY_BYTES,
+    Ages,
+    Compare,
+    DocumentCache,
+    no_comparison,
+)
 from service.packages.proxy.document_files import DocumentFiles
 from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
 from service.packages.proxy.file_cache import FileCache
@@ -39,6 +46,7 @@ _KEY_CHARS: Final = 23
 PUBLISHER_S: Final = 5.0
 """How long a file waits for who published it."""
 _PUBLISHER_CHARS: Final = 300
+_IS_VERIFYING: Final = find_spec("pypi_attestations") is not None
 
 _Value = TypeVar("_Value")
 _Entry = TypeVar("_Entry")
@@ -64,13 +72,16 @@ class PackageRegistry(Generic[_Value]):
         """What its documents and files are cached under, see `Registry.identity`."""
         return self.upstream.registry.identity
 
-    async def publisher(self, attestation: str | None, org: str) -> str | None:
-        """Who published a file, by its attestations at this URL: "" if unclear, None without."""
+    async def publisher(self, attestation: str | None, org: str) -> Sequence[str] | None:
+        """Who published a file, by its attestations at this URL: "" if unclear, None without.
+
+        Behind that are the digests of the files of which that is proved.
+        """
         try:
             async with asyncio.timeout(PUBLISHER_S):
                 url, cache = attestation or "", self.publishers
                 document = await cache.copy(url) or await cache.get(url, org)
-                return await cache.read(document, itemgetter(0))
+                return await cache.read(document, list[str])
         except (UpstreamMissing, UpstreamFailed, TimeoutError):
             return None
 
@@ -236,7 +247,9 @@ def _registry(
     """One registry; `name` is None for the public one."""
     metrics, ecosystem = parts.metrics, facts.ecosystem
 
-    def cache(codec: Codec[_Entry], compare: Compare = no_comparison) -> DocumentCache[_Entry]:
+    def cache(
+        codec: Codec[_Entry], compare: Compare = no_comparison, heavy_bytes: int = HEAVY_BYTES
+    ) -> DocumentCache[_Entry]:
         return DocumentCache(
             upstream,
             codec,
@@ -248,6 +261,7 @@ def _registry(
             parts.ages,
             observe=partial(metrics.package_cache_used, "documents"),
             compare=compare,
+            heavy_bytes=heavy_bytes,
         )
 
     upstream = Upstream(
@@ -267,24 +281,31 @@ def _registry(
     # From its own registry an organisation deletes as it likes, and others must not see the names.
     compare = no_comparison if name else partial(parts.artifacts.compare, ecosystem, artifacts_url)
     documents = cache(facts.codec(origins), compare)
-    publishers = cache(publishers_codec(facts.publisher))
+    # Always in the other process, where verifying a signature holds up nothing.
+    heavy_bytes = 0 if _IS_VERIFYING and facts.attested is not none_attested else HEAVY_BYTES
+    publishers = cache(publishers_codec(facts), heavy_bytes=heavy_bytes)
     return PackageRegistry(upstream, documents, publishers, keys, artifacts_url, orgs)
 
 
-def _publishers(document: RegistryDocument, _: str, publisher: Callable[[Any], str]) -> list[str]:
+def _publishers(
+    document: RegistryDocument,
+    _: str,
+    publisher: Callable[[Any], str],
+    attested: Callable[[bytes], list[str]],
+) -> list[str]:
     said = decode_untrusted(msgspec.json.decode, document.body)
     try:
-        return [publisher(said)[:_PUBLISHER_CHARS]]
+        return [publisher(said)[:_PUBLISHER_CHARS], *attested(document.body)]
     except (DocumentInvalid, LookupError, TypeError, AttributeError, ValueError):
         return [""]
 
 
-def publishers_codec(publisher: Callable[[Any], str]) -> Codec[list[str]]:
-    """How attestations, named by their URL, are requested and stored: as who published the file."""
+def publishers_codec(facts: EcosystemFacts[Any]) -> Codec[list[str]]:
+    """How attestations, named by their URL, are requested and stored: as who published what."""
     return Codec(
         accept="application/vnd.pypi.integrity.v1+json, application/json",
         path=str,
-        parse=partial(_publishers, publisher=publisher),
+        parse=partial(_publishers, publisher=facts.publisher, attested=facts.attested),
         is_empty=not_,
         invalid=DocumentInvalid,
         encode=msgspec.json.encode,
