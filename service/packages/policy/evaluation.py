@@ -224,32 +224,30 @@ class PackagePolicy:
         stronger = None if self.trust is None else self.trust.stronger(release, version, now)
         if stronger is None:
             return None
-        before, level = _words(stronger.level), _words(release.provenance)
+        before, level = _words(stronger.provenance), _words(release.provenance)
         reason = f"{level}, and {stronger.version} had {before}".replace("_", " ")
-        return self._downgraded(release, stronger.level, stronger.version, reason)
+        return self._downgraded(release, stronger, reason)
 
     def other_publisher(
         self, release: Release, earlier: Release, before: str, publisher: str, *, verified: bool
     ) -> PolicyDecision:
         """The decision on a release that another publisher attests than an earlier one."""
         reason = f"published by {publisher}, and {earlier.version} by {before}"
-        level, version = earlier.provenance, earlier.version
-        return self._downgraded(release, level, version, reason, (before, publisher), verified)
+        return self._downgraded(release, earlier, reason, (before, publisher), verified)
 
     def _downgraded(
         self,
         release: Release,
-        level_before: Provenance | None,
-        version: str,
+        earlier: Release,
         reason: str,
         publishers: tuple[str | None, str | None] = (None, None),
         verified: bool = False,
     ) -> PolicyDecision:
         before, now = publishers
         envelope = TrustDowngraded(
-            level_before=_words(level_before),
+            level_before=_words(earlier.provenance),
             level_now=_words(release.provenance),
-            version_before=version,
+            version_before=earlier.version,
             publisher_before=before,
             publisher_now=now,
             verified=verified,

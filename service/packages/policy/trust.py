@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from service.packages.ecosystem import ComparableVersion, Provenance, Release
 from service.packages.policy.rules import Rules
@@ -19,23 +19,17 @@ SETTLED: Final = timedelta(days=30)
 second release after a takeover would be as good as the releases before it."""
 
 
-class Evidence(NamedTuple):
-    """The first release with this provenance, or a stronger one, for all of its files."""
-
-    level: Provenance
-    since: datetime
-    version: str
-    is_prerelease: bool
-
-
 @dataclass(frozen=True, slots=True)
 class PackageTrust:
-    """The rule on one package. `evidence` and `listed` are of what its registry lists."""
+    """The rule on one package, and what its registry lists.
+
+    `evidence` is of each level the first stable release, and the first prerelease, which is marked.
+    """
 
     refuses: bool
     exempt: Rules
     ignore_after: timedelta | None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[tuple[bool, Release], ...] = ()
     listed: Mapping[str, Release] = field(default_factory=dict)
 
     def among(self, releases: Iterable[Release]) -> Self:
@@ -50,8 +44,8 @@ class PackageTrust:
 
     def stronger(
         self, release: Release, version: ComparableVersion | None, now: datetime
-    ) -> Evidence | None:
-        """The strongest provenance of earlier releases, if it is stronger than that of `release`.
+    ) -> Release | None:
+        """The earlier release of the strongest provenance, if it is stronger than of `release`.
 
         None for a release that the rule is not about.
         """
@@ -61,13 +55,13 @@ class PackageTrust:
         with_prereleases = version is not None and is_prerelease(version)
         earlier = (
             each
-            for each in self.evidence
+            for is_early, each in self.evidence
             # A release without a date may be the newest.
-            if each.level > level
-            and (at is None or each.since < at)
-            and (with_prereleases or not each.is_prerelease)
+            if (each.provenance or 0) > level
+            and (not at or not each.published_at or each.published_at < at)
+            and (with_prereleases or not is_early)
         )
-        return max(earlier, default=None)
+        return max(earlier, key=attrgetter("provenance", "published_at"), default=None)
 
     def earlier_attested(self, release: Release, now: datetime) -> Release | None:
         """The file whose publisher that of `release` must be: the last one SETTLED before.
@@ -107,13 +101,10 @@ def _listed(releases: Iterable[Release]) -> dict[str, Release]:
     return listed
 
 
-def _first_evidence(listed: Iterable[Release]) -> Iterable[Evidence]:
-    """Of each level, the first stable release, and the first prerelease."""
-    first: dict[tuple[Provenance, bool], Evidence] = {}
-    for each in sorted(listed, key=attrgetter("published_at")):
-        if each.provenance and each.published_at:
-            version = find_version(each.ecosystem, each.version)
-            is_early = version is not None and is_prerelease(version)
-            evidence = Evidence(each.provenance, each.published_at, each.version, is_early)
-            first.setdefault((each.provenance, is_early), evidence)
-    return first.values()
+def _first_evidence(listed: Iterable[Release]) -> Iterable[tuple[bool, Release]]:
+    first: dict[tuple[Provenance | None, bool], Release] = {}
+    for each in sorted(filter(attrgetter("provenance"), listed), key=attrgetter("published_at")):
+        version = find_version(each.ecosystem, each.version)
+        is_early = version is not None and is_prerelease(version)
+        first.setdefault((each.provenance, is_early), each)
+    return ((is_early, each) for (_, is_early), each in first.items())
