@@ -280,24 +280,24 @@ _TESTS: Final = {
     "service/packages/policy/rules.py": "test_evaluation test_trust",
     "service/packages/policy/sbom.py": "test_blocklist_api",
     "service/packages/proxy/admission.py": "test_admission test_limits test_request_rates",
-    "service/packages/proxy/artifacts.py": "test_changed_artifacts",
+    "service/packages/proxy/artifacts.py": "test_changed_artifacts test_withdrawn",
     "service/packages/proxy/blocked.py": "test_blocked",
     "service/packages/proxy/answers.py": "test_upstream",
     "service/packages/proxy/circuit_breaker.py": "test_circuit_breaker",
     "service/packages/proxy/credentials.py": "test_credentials",
     "service/packages/proxy/disk_cache.py": "test_file_cache test_document_cache",
-    "service/packages/proxy/document_cache.py": "test_document_cache",
+    "service/packages/proxy/document_cache.py": "test_document_cache test_withdrawn",
     "service/packages/proxy/document_files.py": "test_document_cache",
     "service/packages/proxy/downloads.py": "test_file_cache",
     "service/packages/proxy/file_answer.py": "test_install_log test_changed_artifacts",
     "service/packages/proxy/file_cache.py": "test_file_cache",
-    "service/packages/proxy/file_keys.py": "test_first_party",
+    "service/packages/proxy/file_keys.py": "test_first_party test_withdrawn",
     "service/packages/proxy/install_log.py": (
         "test_install_log test_cut_installs test_changed_artifacts"
     ),
     "service/packages/proxy/install_marks.py": "test_install_marks test_cut_installs",
     "service/packages/proxy/installs.py": (
-        "test_install_log test_pypi_routes test_changed_artifacts"
+        "test_install_log test_pypi_routes test_changed_artifacts test_withdrawn test_attested"
     ),
     "service/packages/npm/audit_queries.py": (
         "test_audit_queries service/packages/proxy/test_npm_routes"
@@ -323,8 +323,8 @@ _TESTS: Final = {
         "service/packages/npm/test_versions service/packages/pypi/test_versions "
         "service/packages/policy/test_document"
     ),
-    "service/packages/retro/affected.py": "test_matcher test_affected_api",
-    "service/packages/retro/matcher.py": "test_matcher",
+    "service/packages/retro/affected.py": "test_matcher test_affected_api test_withdrawn_installs",
+    "service/packages/retro/matcher.py": "test_matcher test_withdrawn_installs",
     "service/pages/audit_page.py": "test_audit_page",
     "service/pages/live.py": "test_live",
     "service/pages/page.py": "test_page test_forms service/pages/people/test_members",

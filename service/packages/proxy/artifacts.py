@@ -149,16 +149,16 @@ class Artifacts:
         ecosystem: Ecosystem,
         registry_url: str,
         package: str,
-        listing: Callable[[], Awaitable[Collection[str] | None]],
+        listing: Callable[[], Awaitable[Collection[str] | None]] | None,
     ) -> None:
         """Note which files of a package its registry lists no more, and which it lists again.
 
-        `listing` reads the names of all files that are listed; None if others may be, too. Raises
-        UpstreamFailed if they cannot be noted.
+        `listing` reads the names of all files that are listed; None if others may be, too. Without
+        it, none is. Raises UpstreamFailed if they cannot be noted.
         """
         try:
             known = await self.of_package(ecosystem, registry_url, package)
-            listed = await listing() if known else None
+            listed = await listing() if known and listing else frozenset[str]()
             changed = [
                 ArtifactName(ecosystem, registry_url, package, name)
                 for name, file in known.items()

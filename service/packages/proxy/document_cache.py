@@ -74,20 +74,16 @@ DECODED_PER_ENCODED: Final = 4
 Listing = Callable[[], Awaitable[frozenset[str] | None]]
 """Reads the names of all files that a document lists; None if the registry may list others."""
 
-Compare = Callable[[str, Listing], Awaitable[None]]
-"""Learns what the document of a package lists, or that there is none any more."""
+Compare = Callable[[str, Listing | None], Awaitable[None]]
+"""Learns what the document of a package lists; None if there is none any more."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-async def no_comparison(_: str, listing: Listing) -> None:
+async def no_comparison(_: str, listing: Listing | None) -> None:
     """For documents that list no files of ours."""
-
-
-async def _nothing() -> frozenset[str]:
-    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +447,7 @@ class DocumentCache(Generic[_Value]):
         """
         since = self._emptied_at.setdefault(name, self._clock())
         if self._clock() - since >= EMPTIED_AFTER and self._answered_at > since:
-            await self._compare(name, _nothing)
+            await self._compare(name, None)
 
     async def _refuse_emptied(
         self, name: str, known: CachedDocument | None, answer: RegistryDocument

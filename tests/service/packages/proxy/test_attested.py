@@ -1,6 +1,7 @@
 """Publishers whose attestations are verified: real ones of two projects on PyPI, offline."""
 
 import json
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def test_the_files_that_a_publisher_has_attested() -> None:
 def test_one_wrong_part_proves_nothing(path: str, value: Any) -> None:
     """Identity, statement, signature, certificate and log entry belong together."""
     assert verified(changed(path, value)) == []
+
+
+def test_without_the_extra_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypi_attestations", None)
+
+    assert verified(GITHUB) == []
 
 
 async def publish(proxied: Proxied, digest: str) -> None:
