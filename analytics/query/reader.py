@@ -230,22 +230,15 @@ class Reader:
         return counts
 
     def series(
-        self,
-        snapshot: Snapshot,
-        query: Query,
-        bucket: Bucket,
-        column: str | None,
-        limit: int,
-        dense: Dense | None,
+        self, snapshot: Snapshot, query: Query, bucket: Bucket, column: str | None, dense: Dense
     ) -> pa.Table:
         """How many rows of `query` fall into each bucket with each value of `column` ("": none).
 
-        At most `limit` lines (see `aggregates.by_step`), in no order; those that are not `dense`
-        may be missing. Without a `column` all rows
+        Those that are `dense`, see `aggregates.by_step`, in no order. Without a `column` all rows
         count together, as "".
         """
         scan = self.planner.rows(snapshot, query)
-        return scan.over_time(self.resources, bucket.length, Work(), column, limit, dense)
+        return scan.over_time(self.resources, bucket.length, Work(), column, dense)
 
     def _by_seq(self, part: Snapshot, query: Query, first: int, limit: int) -> pa.Table:
         scan = self.planner.rows(part, query)

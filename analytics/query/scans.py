@@ -32,10 +32,14 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Dense(NamedTuple):
-    """Counts over time around which, within `steps`, there are at least so many `rows`."""
+    """At most `limit` counts over time: those with so many `rows` within `steps` around them.
 
-    rows: int
-    steps: int
+    Others may be there as well, or not.
+    """
+
+    limit: int
+    rows: int = 1
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -146,14 +150,10 @@ class CachedRowsScan:
         step: timedelta,
         work: Work,
         column: str | None = "decision",
-        limit: int | None = None,
         dense: Dense | None = None,
     ) -> pa.Table:
-        """The rows of the query by `step` of time and `column`, `limit` counts at most.
-
-        Of counts that are not `dense` some or all may be left out.
-        """
-        return aggregates.over_time(self.rows(resources, work), step, column).slice(0, limit)
+        """The rows of the query by `step` of time and `column`."""
+        return aggregates.over_time(self.rows(resources, work), step, column)
 
     def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""
@@ -257,13 +257,9 @@ class DuckDBScan:
         step: timedelta,
         work: Work,
         column: str | None = "decision",
-        limit: int | None = None,
         dense: Dense | None = None,
     ) -> pa.Table:
-        """The rows of the query by `step` of time and `column`, `limit` counts at most.
-
-        Of counts that are not `dense` some or all may be left out.
-        """
+        """The rows of the query by `step` of time and `column`."""
         us = "epoch_us(created_at)"
         named = "''" if column is None else f"coalesce({column}, '')"
         behind = " GROUP BY step, value"
@@ -277,7 +273,7 @@ class DuckDBScan:
             # The remainder of an instant before 1970 is negative.
             f"({us} - ({us} % $step + $step) % $step) // $step AS step, {named} AS value,"
             " count(*) AS rows",
-            behind + ("" if limit is None else f" LIMIT {limit:d}"),
+            behind + ("" if dense is None else f" LIMIT {dense.limit:d}"),
             work,
             step=step // _MICROSECOND,
         )

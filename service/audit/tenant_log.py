@@ -136,12 +136,12 @@ class TenantLog:
         )
 
     async def series(
-        self, query: Query, bucket: Bucket, column: str | None, limit: int, dense: Dense | None
+        self, query: Query, bucket: Bucket, column: str | None, dense: Dense
     ) -> pa.Table:
         """How many rows fall into each bucket with each value of `column`, see `Reader.series`."""
         within = self.within(query)
         return await self._query(
-            lambda reader: reader.series(self.snapshot, within, bucket, column, limit, dense),
+            lambda reader: reader.series(self.snapshot, within, bucket, column, dense),
             reads_many(self.snapshot, within),
         )
 

@@ -39,10 +39,10 @@ async def count(
     revoked = await revoked_repositories(store, rule, log.org.id)
     query = rule.rows(since, until, revoked)
     if not rule.reads_rows:
-        dense = None
+        dense = Dense(GROUPS_MAX + 1)
         if rule.kind == "count":  # others are in no full window
-            dense = Dense(rule.at_least, rule.length // rule.bucket.length - 1)
-        counts = await log.series(query, rule.bucket, rule.column, GROUPS_MAX + 1, dense)
+            dense = Dense(GROUPS_MAX + 1, rule.at_least, rule.length // rule.bucket.length - 1)
+        counts = await log.series(query, rule.bucket, rule.column, dense)
         if counts.num_rows > GROUPS_MAX:
             raise RULE_TOO_FINE
         return counts

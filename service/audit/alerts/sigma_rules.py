@@ -50,10 +50,7 @@ _FILTER_OF: Final = {
         *(wire for wire, column in WIRE_COLUMNS.items() if column == parameter.column),
     )
 }
-_MORE: Final = {
-    SigmaCorrelationConditionOperator.GTE: 0,
-    SigmaCorrelationConditionOperator.GT: 1,
-}
+_MORE: Final = {SigmaCorrelationConditionOperator.GTE: 0, SigmaCorrelationConditionOperator.GT: 1}
 """What an operator adds to its count."""
 NESTING_MAX: Final = 32
 _BEGINS: Final = (

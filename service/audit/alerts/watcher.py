@@ -187,10 +187,7 @@ class AlertWatcher(LeasedJob):
         return due
 
     async def _watch(
-        self,
-        round_: _Round,
-        org: Organisation,
-        rules: Sequence[tuple[AlertRuleEntry, AlertRule]],
+        self, round_: _Round, org: Organisation, rules: Sequence[tuple[AlertRuleEntry, AlertRule]]
     ) -> None:
         """Evaluate each of the organisation's rules: one that fails keeps no other waiting."""
         counted = self._behind.get(org.id, round_.mark.counted)

@@ -195,13 +195,7 @@ def _named(
 
 
 def _select(
-    reader: Reader,
-    snapshot: Snapshot,
-    query: Query,
-    *,
-    columns: str,
-    behind: str,
-    wanted: pa.Table,
+    reader: Reader, snapshot: Snapshot, query: Query, *, columns: str, behind: str, wanted: pa.Table
 ) -> pa.Table:
     if wanted.num_rows <= VALUES_MAX:  # so that the indexes tell which files have none of them
         names = among("package_name", sorted({*wanted["name"].to_pylist()}))
