@@ -22,6 +22,10 @@ REFUSED_CHARACTERS: Final = (
     "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
 )
 
+NOTE_INVALID: Final = Invalid.of(
+    "note must be at most {limit} visible characters on one line", field="note", limit=REASON_MAX
+)
+
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that are invisible or change how visible text is read."""
@@ -63,6 +67,13 @@ def parse_reason(text: str | None) -> str | None:
     if len(text) > REASON_MAX or any(unicodedata.category(c) in _UNSEEN for c in text):
         raise ReasonInvalid
     return text
+
+
+def parse_note(text: str) -> str | None:
+    """What a member notes, or None if that is empty. Raises NOTE_INVALID."""
+    if len(text) > REASON_MAX or visible(text) != text:
+        raise NOTE_INVALID(limit=REASON_MAX)
+    return text.strip() or None
 
 
 def check_name(name: str) -> None:

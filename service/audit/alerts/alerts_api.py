@@ -21,9 +21,9 @@ from service.audit.alerts.watcher import alert_of
 from service.audit.refusals import QUERY_REFUSALS, RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
-from service.core.errors import Conflict, Invalid, NotFound, errors_at
+from service.core.errors import Conflict, NotFound, errors_at
 from service.core.ids import new_id
-from service.core.text_rules import REASON_MAX, visible
+from service.core.text_rules import NOTE_INVALID, REASON_MAX, parse_note
 from service.store.store import UnitOfWork
 from service.store.tables import AlertFiring, AlertRuleEntry, Organisation
 from service.web.documentation import Tag
@@ -44,10 +44,6 @@ TOO_MANY_RULES: Final = Conflict.of(
     "limit of {limit} alert rules reached: delete one first", limit=RULES_MAX
 )
 ALERT_NOT_FOUND: Final = NotFound.of("Alert not found for this org")
-
-NOTE_INVALID: Final = Invalid.of(
-    "note must be at most {limit} chars with no control characters", field="note", limit=REASON_MAX
-)
 
 resource = Resource("alerts", "/alerts", Tag.ALERTS, AuditServices)
 
@@ -197,14 +193,6 @@ def parse_trial(given: dict[str, Any]) -> BacktestRequest:
         return BacktestRequest(rule=check_rule(body.rule), days=body.days)
 
 
-def parse_handled(given: dict[str, Any]) -> HandledRequest:
-    """What becomes of an alert. Raises Invalid."""
-    body = HandledRequest.parse(given)
-    if len(body.note) > REASON_MAX or visible(body.note) != body.note:
-        raise NOTE_INVALID(limit=REASON_MAX)
-    return body
-
-
 @resource.get("list_alert_rules", "/rules", needs=Capability.AUDIT_READ, returns=AlertRuleList)
 async def rules(call: Call[AuditServices]) -> AlertRuleList:
     """List the organisation's alert rules, and those that are shipped."""
@@ -332,17 +320,17 @@ async def alerts(call: Call[AuditServices], query: AlertQuery) -> AlertList:
     "handle_alert",
     "/<alert_id>/handle",
     needs=Capability.ALERT_WRITE,
-    body=Parsed(HandledRequest, parse_handled),
+    body=HandledRequest,
     example={"state": "acknowledged", "note": "Looking at it"},
     returns=AlertEntry,
-    refuses=[ALERT_NOT_FOUND],
+    refuses=[ALERT_NOT_FOUND, NOTE_INVALID],
 )
 async def handle(call: WriteCall[AuditServices], body: HandledRequest, alert_id: str) -> AlertEntry:
     """Acknowledge or close an alert, with a note."""
     alert = await call.session.get(AlertFiring, alert_id)
     if alert is None or alert.tenant_id != call.org.id:
         raise ALERT_NOT_FOUND
-    alert.state, alert.note = body.state, body.note.strip() or None
+    alert.state, alert.note = body.state, parse_note(body.note)
     alert.handled_by, alert.handled_at = call.by.actor, call.work.now
     handled = AlertHandled(
         alert_id=alert_id, rule=alert.rule_name, state=body.state, note=alert.note

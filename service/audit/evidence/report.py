@@ -35,7 +35,7 @@ from service.audit.segment_locks import load_probe
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import Invalid
-from service.core.text_rules import REASON_MAX, visible
+from service.core.text_rules import REASON_MAX, parse_note
 from service.store.tables import EvidenceTree, Organisation, SegmentEntry
 from service.web.dependencies import group_of
 from service.web.documentation import Tag
@@ -45,9 +45,6 @@ from service.web.models import Answer, InstantOrDate, NonNegative, Parsed, Reque
 READERS_SINCE: Final = timedelta(days=90)
 READERS_MAX: Final = 200
 REVIEWS_MAX: Final = 50
-NOTE_INVALID: Final = Invalid.of(
-    f"note must be at most {REASON_MAX} visible characters on one line", field="note"
-)
 WINDOW_OPEN: Final = Invalid.of("until must not be in the future", field="until")
 _READS: Final = (AuditRead.event, AuditExported.event, AuditSqlRun.event)
 
@@ -237,9 +234,7 @@ def parse_review(given: dict[str, Any]) -> NewReview:
         query = parse_query({"since": [body.since], "until": [body.until]}, has_order=False)
     except InvalidQuery as error:
         raise Invalid(str(error), field=error.field) from error
-    if len(body.note) > REASON_MAX or visible(body.note) != body.note:
-        raise NOTE_INVALID
-    return NewReview(query, body.note.strip() or None)
+    return NewReview(query, parse_note(body.note))
 
 
 async def count_rows(call: Call[AuditServices], new: NewReview) -> NewReview:

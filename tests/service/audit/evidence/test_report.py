@@ -11,10 +11,10 @@ from sqlalchemy import update
 from analytics.evidence.notes import Note
 from analytics.model.log_envelopes import AuditRead
 from service.audit.evidence.clauses import CLAUSES
-from service.audit.evidence.report import NOTE_INVALID, WINDOW_OPEN, EvidenceReport
+from service.audit.evidence.report import WINDOW_OPEN, EvidenceReport
 from service.audit.evidence.witnesses import add_witness
 from service.audit.tenant_log import TenantLog
-from service.core.text_rules import REASON_MAX
+from service.core.text_rules import NOTE_INVALID, REASON_MAX
 from service.orgs.organisations import hold
 from service.store.tables import EvidenceCheckpoint, EvidenceTree, Organisation, SegmentEntry
 from tests.analytics.samples import sample_row
@@ -159,9 +159,9 @@ async def test_a_review_before_the_first_checkpoint_says_so(audit):
         ({"since": ""}, "since must not be empty"),
         ({"since": WINDOW["until"]}, "since must be before until"),
         ({"until": "2099-01-01"}, WINDOW_OPEN.text),
-        ({"note": "x" * (REASON_MAX + 1)}, NOTE_INVALID.text),
-        ({"note": "two\nlines"}, NOTE_INVALID.text),
-        ({"note": "\N{RIGHT-TO-LEFT OVERRIDE}x"}, NOTE_INVALID.text),
+        ({"note": "x" * (REASON_MAX + 1)}, NOTE_INVALID.example_text()),
+        ({"note": "two\nlines"}, NOTE_INVALID.example_text()),
+        ({"note": "\N{RIGHT-TO-LEFT OVERRIDE}x"}, NOTE_INVALID.example_text()),
         ({"more": 1}, "more"),
     ],
 )
