@@ -213,7 +213,7 @@ class Services(_Trust, _SegmentJobs, _Installs):
     @property
     def listings(self) -> ListedReleases:
         """What registries list, as far as the proxy knows."""
-        return ListedReleases(self.proxy.registries)
+        return ListedReleases(self.proxy.registries, self.proxy.artifacts)
 
     def binding_services(self) -> BindingServices:
         """The group for bindings and explanations."""

@@ -1,8 +1,8 @@
 """Deciding on a release: first-party, deny, OSV, trust, withdrawn, allow, the cure, cooldown."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from operator import itemgetter
@@ -76,7 +76,8 @@ class PackagePolicy:
     `registry` is set for a first-party package, which must never be requested from a public one.
     `min_age` is None without a cooldown. `version` changes whenever any decision could change
     other than by time. `in_force` is of which revision and generation it is. If it `has_cure`,
-    `cure` is found by `among`.
+    `cure` is found by `among`. `withdrawn` is since when its registry does not list versions, for
+    releases that do not say so themselves.
     """
 
     ecosystem: Ecosystem
@@ -93,6 +94,7 @@ class PackagePolicy:
     trust: PackageTrust | None = None
     has_cure: bool = False
     cure: Cure | None = None
+    withdrawn: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def is_relative(self) -> bool:
@@ -212,9 +214,10 @@ class PackagePolicy:
         self, release: Release, version: ComparableVersion | None
     ) -> PolicyDecision | None:
         """Blocked as its registry lists it no more, unless a rule allows such releases."""
-        if release.withdrawn_at is None or self.allow_withdrawn.first_proven(version):
+        since = release.withdrawn_at or self.withdrawn.get(release.version)
+        if since is None or self.allow_withdrawn.first_proven(version):
             return None
-        at = format_ms(release.withdrawn_at)
+        at = format_ms(since)
         reason = f"{WITHDRAWN}its registry has not listed it since {at}"
         return self._blocked(ReleaseWithdrawn(withdrawn_at=at), None, reason)
 

@@ -72,6 +72,11 @@ class ReleaseListings(Protocol):
     async def of(self, ecosystem: Ecosystem, name: str) -> Sequence[Release]:
         """All files of the package `name` (canonical); none if it is not known."""
 
+    async def withdrawn(
+        self, ecosystem: Ecosystem, name: str, now: datetime
+    ) -> Mapping[str, datetime]:
+        """The versions of the package that were withdrawn, and since when."""
+
 
 @dataclass(slots=True)
 class Preview:

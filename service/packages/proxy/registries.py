@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
@@ -317,8 +317,22 @@ def publishers_codec(facts: EcosystemFacts[Any]) -> Codec[list[str]]:
 class ListedReleases:
     """What public registries list, as far as fetched documents tell. No registry is asked."""
 
-    def __init__(self, registries: Mapping[Ecosystem, Registries[Any]]) -> None:
+    def __init__(
+        self, registries: Mapping[Ecosystem, Registries[Any]], artifacts: Artifacts
+    ) -> None:
         self._registries = registries
+        self._artifacts = artifacts
+
+    async def withdrawn(
+        self, ecosystem: Ecosystem, name: str, now: datetime
+    ) -> Mapping[str, datetime]:
+        """The versions of the package `name` (canonical) that were withdrawn, and since when."""
+        registry = self._registries[ecosystem].public
+        url = "" if registry is None else registry.artifacts_url
+        files = (await self._artifacts.of_package(ecosystem, url, name)).values()
+        gone = {file.version: file.withdrawn_at for file in files if file.is_withdrawn(now)}
+        listed = {each.version for each in await self.of(ecosystem, name)} if gone else ()
+        return {version: at for version, at in gone.items() if at and version not in listed}
 
     async def of(self, ecosystem: Ecosystem, name: str) -> Sequence[Release]:
         """All files of the package `name` (canonical); none if its document was not fetched."""

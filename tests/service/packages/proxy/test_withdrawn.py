@@ -158,6 +158,22 @@ async def test_an_allowed_one_comes_from_the_cache_alone(proxied: Proxied):
     assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 1
 
 
+async def test_a_check_says_what_the_proxy_does(proxied: Proxied):
+    await withdrawn(proxied)
+    url = "/api/v1/admin/orgs/acme/policy/check"
+
+    async def check(version: str) -> tuple[str, str]:
+        asked = {"ecosystem": "pypi", "package": "foo", "version": version}
+        answer = await proxied.client.post(url, json=asked, headers=proxied.world.admin)
+        said = await answer.get_json()
+        return said["decision"], said["event"]
+
+    assert await check("1.0") == ("BLOCKED", BLOCKED)
+    assert await check("2.0") == ("ALLOWED", "install_allowed")
+    await proxied.policy(allow=[deny("pypi", "foo", withdrawn=True)])
+    assert await check("1.0") == ("ALLOWED", "install_allowed")
+
+
 async def test_a_deny_rule_goes_before(proxied: Proxied):
     path = await withdrawn(proxied)
     await proxied.policy(
