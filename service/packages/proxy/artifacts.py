@@ -150,14 +150,17 @@ class Artifacts:
         registry_url: str,
         package: str,
         listing: Callable[[], Awaitable[Collection[str] | None]] | None,
+        is_new: bool,
     ) -> None:
         """Note which files of a package its registry lists no more, and which it lists again.
 
         `listing` reads the names of all files that are listed; None if others may be, too. Without
-        it, none is. Raises UpstreamFailed if they cannot be noted.
+        it, none is. If not `is_new`, it ends only what another process may have seen in an older
+        document. Raises UpstreamFailed if they cannot be noted.
         """
         try:
-            known = await self.of_package(ecosystem, registry_url, package)
+            files = await self.of_package(ecosystem, registry_url, package)
+            known = {name: file for name, file in files.items() if is_new or file.withdrawn_at}
             listed = await listing() if known and listing else frozenset[str]()
             changed = [
                 ArtifactName(ecosystem, registry_url, package, name)

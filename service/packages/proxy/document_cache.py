@@ -74,15 +74,15 @@ DECODED_PER_ENCODED: Final = 4
 Listing = Callable[[], Awaitable[frozenset[str] | None]]
 """Reads the names of all files that a document lists; None if the registry may list others."""
 
-Compare = Callable[[str, Listing | None], Awaitable[None]]
-"""Learns what the document of a package lists; None if there is none any more."""
+Compare = Callable[[str, Listing | None, bool], Awaitable[None]]
+"""Learns what the document of a package lists, None if there is none any more, and if it is new."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-async def no_comparison(_: str, listing: Listing | None) -> None:
+async def no_comparison(_: str, listing: Listing | None, is_new: bool) -> None:
     """For documents that list no files of ours."""
 
 
@@ -398,6 +398,7 @@ class DocumentCache(Generic[_Value]):
         if answer is None and known is not None and document is not None:
             self._observe("confirmed")
             self._answered_at = now
+            await self._compare(name, partial(self.read, document, self._codec.listed), False)
             await self._files.confirm(self._key(name), now)
             confirmed = replace(document, confirmed_at=now, is_stale=False)
             return replace(known, document=confirmed, until=now + self._ages.fresh)
@@ -410,7 +411,7 @@ class DocumentCache(Generic[_Value]):
             await self._refuse_emptied(name, document, answer)
         else:
             listing = partial(self.read, CachedDocument(stored, now), self._codec.listed)
-            await self._compare(name, listing)
+            await self._compare(name, listing, True)
             self._emptied_at.pop(name, None)
             self._answered_at = now
         await self._files.save(self._key(name), packed.content, now, org)
@@ -447,7 +448,7 @@ class DocumentCache(Generic[_Value]):
         """
         since = self._emptied_at.setdefault(name, self._clock())
         if self._clock() - since >= EMPTIED_AFTER and self._answered_at > since:
-            await self._compare(name, None)
+            await self._compare(name, None, True)
 
     async def _refuse_emptied(
         self, name: str, known: CachedDocument | None, answer: RegistryDocument

@@ -2,15 +2,18 @@
 
 import asyncio
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_ms
 from service.packages.proxy.document_cache import EMPTIED_AFTER, MISSING_FOR
 from service.packages.proxy.file_keys import SETTLED
 from tests.crashes import order_for
 from tests.interpreters import run_module
+from tests.package_documents import SIMPLE, simple_page
 from tests.service.packages.proxy.proxied import Proxied, deny, second_process, shown, wheel_of
 from tests.service.packages.proxy.test_changed_artifacts import forget_cached
 
@@ -105,6 +108,28 @@ async def test_what_is_listed_again_is_served_again(proxied: Proxied):
     proxied.clock.advance(minutes=10)
 
     await proxied.page("foo")
+
+    assert (await proxied.get(path)).status_code == 200
+
+
+async def test_a_document_that_is_confirmed_ends_what_others_saw_in_an_older_one(proxied: Proxied):
+    """A network that delivers documents may have given another process an older one, once."""
+    path = await served(proxied)
+    page = simple_page("foo", [wheel_of("foo", "1.0").entry(proxied.registry)])
+    proxied.registry.says("/simple/foo/", page, content_type=SIMPLE, etag='"1"')
+    await proxied.page("foo")
+    compare = partial(
+        proxied.world.services.proxy.artifacts.compare,
+        Ecosystem.PYPI,
+        f"{proxied.registry.url}/simple/",
+        "foo",
+    )
+    await compare(None, is_new=False)
+    proxied.clock.now += SETTLED
+    assert (await proxied.get(path)).status_code == 200
+    await compare(None, is_new=True)
+    proxied.clock.now += SETTLED
+    proxied.registry.says("/simple/foo/", status=304)
 
     assert (await proxied.get(path)).status_code == 200
 
