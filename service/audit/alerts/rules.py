@@ -39,6 +39,7 @@ SIGMA_NOT_READ: Final = Invalid.of(
 
 Kind = Literal["count", "silence", "rejected", "integrity", "clock", "seal"]
 KINDS: Final = get_args(Kind)
+COUNTING: Final[Sequence[Kind]] = ("count", "silence", "rejected")
 CHECKS: Final = ("integrity", "clock", "seal")
 
 _CONDITION: Final = re.compile(

@@ -37,7 +37,7 @@ from service.audit.alerts.firings import (
     silences,
     usual_before,
 )
-from service.audit.alerts.rules import CHECKS, AlertRule, Kind, rule_of
+from service.audit.alerts.rules import CHECKS, COUNTING, AlertRule, Kind, rule_of
 from service.audit.clock_guard import ClockGuard
 from service.audit.leased_job import DeferredErrors, LeasedJob
 from service.audit.refusals import RULE_TOO_FINE, RULE_TOO_WIDE
@@ -162,7 +162,7 @@ class AlertWatcher(LeasedJob):
         before = self._last and self._last[1]
         lately = now - LATE_MAX if before is None else before - MARK_EVERY
         is_due = [
-            AlertRuleEntry.tenant_id.in_([*self._behind]),
+            *(_is(kind, [*self._behind]) for kind in COUNTING),
             _is("count", _with_rows(mark)),
             _is("rejected", _with_rejections(lately)),
         ]
@@ -298,7 +298,7 @@ _WITH_DAMAGE: Final = union(
 )
 
 
-def _is(kind: Kind, tenants: SelectBase | None = None) -> ColumnElement[bool]:
+def _is(kind: Kind, tenants: SelectBase | Sequence[str] | None = None) -> ColumnElement[bool]:
     """Whether a rule is of this kind, and of one of `tenants`."""
     # JSON escapes quotes within texts.
     is_kind = AlertRuleEntry.definition.contains(f'"kind":"{kind}"')
