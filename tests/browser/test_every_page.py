@@ -53,6 +53,7 @@ NAMELESS = (
     f"{ORG}/bindings/explain",
     f"{ORG}/bindings/revoke",
     f"{ORG}/packages?name=nothing",
+    f"{ORG}/affected/nothing",
     f"{ORG}/trust/map",
     f"{ORG}/find?q=export",
     f"{ORG}/trust/advice",

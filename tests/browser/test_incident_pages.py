@@ -9,6 +9,8 @@ from playwright.sync_api import expect
 
 from service.app.composition import Services
 from service.core.clock import utc_now
+from service.packages.policy.document import parse_policy
+from service.packages.policy.repository import set_policy
 from service.store.journal import append
 from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
@@ -16,14 +18,15 @@ from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.browser.measures import measure
 from tests.browser.visits import Place, Visits, serve_acme, visit
-from tests.conftest import binding_body, bindings_path
+from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 
 __all__ = ["visit"]  # a fixture
 
 pytestmark = needs_chromium
 
 NARROW = {"width": 1024, "height": 768}
-PAGES = ("", "/packages?name=event-stream&version=3.3.6", "/trust/map")
+PAGES = ("", "/packages?name=event-stream&version=3.3.6", "/affected/SEC-42", "/trust/map")
+DENIED = {"ecosystem": "npm", "package": "event-stream", "id": "SEC-42"}
 
 
 async def _add_rows(services: Services) -> None:
@@ -43,6 +46,7 @@ async def _add_rows(services: Services) -> None:
     async with services.store.write() as work:
         acme = await get_org(work.session, "acme")
         await append(work.session, acme.id, rows, now=services.clock())
+        await set_policy(work, acme, parse_policy({"deny": [DENIED]}), BY_OPERATOR)
 
 
 @pytest.fixture(scope="module")
