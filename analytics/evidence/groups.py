@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 import pyarrow as pa
@@ -150,21 +150,36 @@ def leaves_between(
 
     A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
     """
+    return sorted(chain.from_iterable(leaf_parts(store, snapshot, first, end, day_keys)))
+
+
+def leaf_parts(
+    store: SegmentStore,
+    snapshot: Snapshot,
+    first: int,
+    end: int,
+    day_keys: Mapping[date, bytes],
+) -> Iterator[list[Leaf]]:
+    """The same leaves, in no order, as many at a time as one row group has. Raises so, too."""
     rows = rows_between(store, snapshot, first, end, dictionaries=TEXT_DICTIONARIES)
-    return leaves_of(rows, snapshot.tenant_id, day_keys)
+    return _leaf_parts(rows, snapshot.tenant_id, day_keys)
 
 
 def leaves_of(
     by_day: Iterable[tuple[date, pa.Table]], tenant_id: str, day_keys: Mapping[date, bytes]
 ) -> list[Leaf]:
     """The leaves of rows, AUDIT_SCHEMA, that come with their day. Raises as `leaves_between`."""
-    leaves: list[Leaf] = []
+    return sorted(chain.from_iterable(_leaf_parts(by_day, tenant_id, day_keys)))
+
+
+def _leaf_parts(
+    by_day: Iterable[tuple[date, pa.Table]], tenant_id: str, day_keys: Mapping[date, bytes]
+) -> Iterator[list[Leaf]]:
     for day, rows in _joined(by_day):
         if day not in day_keys:
             raise LeavesDiffer(f"rows of {day}, which is pruned, are still stored")
         hashes = leaf_hashes(entries(rows, tenant_id, day_keys[day]))
-        leaves += zip(rows.column("seq").to_pylist(), hashes, strict=True)
-    return sorted(leaves)
+        yield list(zip(rows.column("seq").to_pylist(), hashes, strict=True))
 
 
 def _joined(by_day: Iterable[tuple[date, pa.Table]]) -> Iterator[tuple[date, pa.Table]]:

@@ -27,11 +27,15 @@ def seal_jobs(services: Services) -> list[Maintenance]:
     return [sealing(services), streaming(services)]
 
 
+def busy_jobs(services: Services) -> list[Maintenance]:
+    """These, and what takes the database's write lock too often to be in the idle class."""
+    return [*seal_jobs(services), signing(services)]
+
+
 def other_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs besides, and what may wait."""
     return [
         maintenance(services),
-        signing(services),
         cosigning(services),
         matching(services),
         alerting(services),
@@ -42,7 +46,7 @@ def other_jobs(services: Services) -> list[Maintenance]:
 
 def all_jobs(services: Services) -> list[Maintenance]:
     """Both, for a process that serves a data dir without others beside it."""
-    return seal_jobs(services) + other_jobs(services)
+    return busy_jobs(services) + other_jobs(services)
 
 
 def maintenance(services: Services) -> Maintenance:

@@ -1,4 +1,4 @@
-"""The processes of a data dir that serve nothing: one seals, the other does all that may wait.
+"""The processes of a data dir that serve nothing: one seals and signs, the other does the rest.
 
 Neither takes the interpreter's lock, or a core that is wanted, from a process that serves. They are
 two because a process in the idle class gets only what all others leave, and cannot climb back:
@@ -20,7 +20,7 @@ import pyarrow as pa
 import structlog
 import uvloop
 
-from service.app.background_jobs import other_jobs, seal_jobs
+from service.app.background_jobs import busy_jobs, other_jobs
 from service.app.composition import Services, build_services
 from service.app.logs import configure_logs
 from service.app.process_end import KILL_AFTER_S, end_after, end_now, ignore_signals, on_signals
@@ -77,7 +77,7 @@ def _seal(settings: Settings, seal_signal: SealSignal, is_overdue: bool, serving
     def receive(services: Services, _: Sequence[Maintenance]) -> asyncio.Task[None]:
         return asyncio.create_task(seal_signal.receive(services.sealer.wanted))
 
-    _run(settings, serving, seal_jobs, receive)
+    _run(settings, serving, busy_jobs, receive)
 
 
 def _maintain(settings: Settings, is_overdue: bool, serving: Serving) -> None:

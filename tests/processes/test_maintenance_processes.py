@@ -158,7 +158,7 @@ def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
     folder = metrics_folder(server)
     for number in range(int(workers)):
         assert jobs_of(folder, str(number)) == OF_EACH_PROCESS
-    assert jobs_of(folder, "seal") == {"seal", "deliver_streams"}
+    assert jobs_of(folder, "seal") == {"seal", "deliver_streams", "sign_checkpoints"}
     assert {"compact", "index", "prune", "publish_lake", "scrub"} <= jobs_of(folder, "maintenance")
 
 

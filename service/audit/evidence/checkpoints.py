@@ -5,8 +5,9 @@ a tree is always as its last checkpoint says, no checkpoint is smaller than the 
 size has two roots.
 """
 
+import asyncio
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -18,7 +19,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.canonical import DAY_KEY_BYTES
-from analytics.evidence.groups import Leaf, days_between, leaves_between, next_seq
+from analytics.evidence.groups import Leaf, days_between, leaf_parts, next_seq
 from analytics.evidence.notes import Checkpoint
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import utc_day
@@ -40,6 +41,7 @@ from service.audit.evidence.trees import (
     store_extension,
 )
 from service.audit.leased_job import DeferredErrors, MeasuredJob
+from service.core.threads import waited_s
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.store.store import SyncUnitOfWork
 from service.store.tables import EvidenceTree, JournalEntry, SegmentEntry
@@ -47,6 +49,14 @@ from service.store.transaction import Transaction, within
 
 STEP_SEQS: Final = 250_000
 """The seqs of one step, and so the most rows of it: their hashes are in memory together."""
+
+PAUSES: Final = 10
+"""How long the job pauses for each second that it waited for a processor.
+
+So a machine that is busy gives it a few per cent of one: rows are accepted at nearly the same rate,
+and are signed once there is time. Not less, as of the idle class: it has the database's write lock
+at times, and who sends rows waits for that.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +87,7 @@ class Checkpointer(MeasuredJob):
         In the bucket of the segments, if they are in one, it is stored as well: True if more are to
         be.
         """
-        await self.take_in()
+        await self.take_in(PAUSES)
         has_more = await self._in_bucket.store_due()
         is_suspended = EvidenceTree.suspended.is_not(None)
         async with self._store.read() as session:
@@ -85,9 +95,10 @@ class Checkpointer(MeasuredJob):
             self._suspended.set(await session.scalar(count) or 0)
         return has_more
 
-    async def take_in(self) -> int:
+    async def take_in(self, pauses: float = 0) -> int:
         """`sign_due`; returns how many rows were taken in.
 
+        For each second that it waited for a processor it leaves it to others for `pauses` more.
         Raises LeaseTaken. An organisation whose rows cannot be read does not keep the others
         waiting: the first such fault is raised after all have been tried.
         """
@@ -101,12 +112,12 @@ class Checkpointer(MeasuredJob):
             # One by one, so that the pruner gets it in between.
             async with self._lease.hold() as lease, lease.renewed():
                 with faults.of(tenant_id, utc_day(self._clock())):
-                    rows += await self.grow(lease, tenant_id)
+                    rows += await self.grow(lease, tenant_id, pauses)
         faults.raise_first()
         self._signed_seq = last_seq
         return rows
 
-    async def grow(self, lease: HeldLease, tenant_id: str) -> int:
+    async def grow(self, lease: HeldLease, tenant_id: str, pauses: float = 0) -> int:
         """Take the organisation's new rows into its tree; returns how many there were.
 
         Raises StoreFault, LeaseLost, KEY_LOST. A suspended tree is left as it is.
@@ -125,10 +136,10 @@ class Checkpointer(MeasuredJob):
             return 0
         while state.suspended is None and (first := next_seq(snapshot, seq)) is not None:
             end = min(first + STEP_SEQS, snapshot.watermark + 1)
-            leaves, keys = await self._read(snapshot, first, end)
+            leaves, keys = await self._read(snapshot, first, end, pauses)
             seq = end - 1
             if leaves:
-                extension = await self._lake.run_in_thread(partial(extend, state, leaves))
+                extension = await self._lake.run_in_thread(partial(extend, state, sorted(leaves)))
                 await self._commit(lease, extension, keys)
                 state = extension.after
                 total += len(leaves)
@@ -151,15 +162,19 @@ class Checkpointer(MeasuredJob):
             _log.error("checkpoint_not_signed", tenant=tenant_id, reason=str(error))
 
     async def _read(
-        self, snapshot: Snapshot, first: int, end: int
+        self, snapshot: Snapshot, first: int, end: int, pauses: float
     ) -> tuple[list[Leaf], dict[date, bytes]]:
         """The leaves of these seqs, and the keys of days that are new, of later seqs too."""
         days = days_between(snapshot, first, end)
         async with self._store.read() as session:
             known = await within(session, read_day_keys, snapshot.tenant_id, days)
         new = {day: secrets.token_bytes(DAY_KEY_BYTES) for day in days - known.keys()}
-        read = partial(leaves_between, self._lake.segments, snapshot, first, end, known | new)
-        return await self._lake.run_in_thread(read), new
+        parts = leaf_parts(self._lake.segments, snapshot, first, end, known | new)
+        leaves: list[Leaf] = []
+        async for part, waited in self._lake.iterate_in_thread(_timed(parts)):
+            leaves += part
+            await asyncio.sleep(pauses * waited)
+        return leaves, new
 
     async def _commit(
         self, lease: HeldLease, extension: Extension, keys: dict[date, bytes]
@@ -198,6 +213,14 @@ class Checkpointer(MeasuredJob):
         )
         place = {"tenant_id": state.tenant_id, "stored_at": None}
         transaction.run(ADD_CHECKPOINT, [signed._asdict() | place])
+
+
+def _timed(parts: Iterator[list[Leaf]]) -> Iterator[tuple[list[Leaf], float]]:
+    """Each part, and how long its thread waited for a processor."""
+    before = waited_s()
+    for part in parts:
+        yield part, waited_s() - before
+        before = waited_s()
 
 
 async def list_due(session: AsyncSession) -> list[str]:

@@ -8,8 +8,14 @@ import threading
 
 import pytest
 
-from service.core.threads import new_pool, run_uncancellable
+from service.core.threads import new_pool, run_uncancellable, waited_s
 from tests.polling import HANG_S
+
+
+def test_a_thread_knows_how_long_it_waited_for_a_processor():
+    """Never less than before; 0 where the system does not tell."""
+    first, again = waited_s(), waited_s()
+    assert 0 <= first <= again
 
 
 async def test_a_caller_that_is_cancelled_twice_waits_for_the_thread():
