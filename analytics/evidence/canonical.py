@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from analytics.export.csv_json import around
 from analytics.export.text_encoder import TextEncoder
-from analytics.model.schema import audit_id
+from analytics.export.wire import wire_values
 
 VERSION: Final = "1"
 DAY_KEY_BYTES: Final = 32
@@ -25,7 +25,6 @@ _NONCE_BYTES: Final = 16
 _SEQ_BYTES: Final = 8
 _BLOCK_BYTES: Final = 64
 _PADS: Final = (0x36, 0x5C)
-_NAIVE: Final = pa.timestamp("us")
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 
 _OF_ONE_NAME: Final = (
@@ -75,31 +74,12 @@ def entries(rows: pa.Table, tenant_id: str, day_key: bytes) -> list[bytes]:
     """
     codes = nonces(day_key, rows.column("seq").to_pylist())
     if rows.num_rows < _MANY_ROWS:
-        return _encoded(rows, tenant_id, codes)
+        members = wire_values(rows, tenant_id) | {"nonce": codes, "v": repeat(VERSION)}
+        return list(map(_encode, map(_Entry, *(members[name] for name in _MEMBERS))))
     rows = rows.append_column("nonce", pa.array(codes, pa.string()))
     rows = rows.append_column("v", pa.repeat(pa.scalar(VERSION, pa.string()), rows.num_rows))
     pieces = TextEncoder(tenant_id, _EntrySpelling(), _MEMBERS).texts(rows)
     return [entry for piece, _ in pieces for entry in piece.split(b"\n")[:-1]]
-
-
-def _encoded(rows: pa.Table, tenant_id: str, codes: list[str]) -> list[bytes]:
-    """The same entries, encoded one by one."""
-    members: dict[str, Iterable[str | None]] = {
-        "id": map(audit_id, rows.column("seq").to_pylist()),
-        "created_at": _instants(rows.column("created_at")),
-        "received_at": _instants(rows.column("received_at")),
-        "nonce": codes,
-        "tenant_id": repeat(tenant_id),
-        "v": repeat(VERSION),
-    }
-    for name in COLUMNS.keys() - members.keys():
-        members[name] = rows.column(COLUMNS[name]).to_pylist()
-    return list(map(_encode, map(_Entry, *(members[name] for name in _MEMBERS))))
-
-
-def _instants(column: pa.ChunkedArray) -> list[str]:
-    spelt = pc.binary_replace_slice(column.cast(_NAIVE).cast(pa.string()), 10, 11, "T")
-    return [f"{text}Z" for text in spelt.to_pylist()]
 
 
 def _escaped(values: pa.StringArray) -> pa.StringArray:

@@ -146,35 +146,19 @@ def leaves_between(
     end: int,
     day_keys: Mapping[date, bytes],
 ) -> list[Leaf]:
-    """The leaves of those rows, in order. Raises StoreFault.
-
-    A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
-    """
-    return sorted(chain.from_iterable(leaf_parts(store, snapshot, first, end, day_keys)))
+    """The leaves of those rows, in order. Raises as `leaf_parts`."""
+    rows = rows_between(store, snapshot, first, end, dictionaries=TEXT_DICTIONARIES)
+    return sorted(chain.from_iterable(leaf_parts(rows, snapshot.tenant_id, day_keys)))
 
 
 def leaf_parts(
-    store: SegmentStore,
-    snapshot: Snapshot,
-    first: int,
-    end: int,
-    day_keys: Mapping[date, bytes],
-) -> Iterator[list[Leaf]]:
-    """The same leaves, in no order, as many at a time as one row group has. Raises so, too."""
-    rows = rows_between(store, snapshot, first, end, dictionaries=TEXT_DICTIONARIES)
-    return _leaf_parts(rows, snapshot.tenant_id, day_keys)
-
-
-def leaves_of(
-    by_day: Iterable[tuple[date, pa.Table]], tenant_id: str, day_keys: Mapping[date, bytes]
-) -> list[Leaf]:
-    """The leaves of rows, AUDIT_SCHEMA, that come with their day. Raises as `leaves_between`."""
-    return sorted(chain.from_iterable(_leaf_parts(by_day, tenant_id, day_keys)))
-
-
-def _leaf_parts(
     by_day: Iterable[tuple[date, pa.Table]], tenant_id: str, day_keys: Mapping[date, bytes]
 ) -> Iterator[list[Leaf]]:
+    """The leaves of rows that come with their day, some thousands at a time, in no order.
+
+    A row of a day without a key is a LeavesDiffer: the key is destroyed when the day is pruned.
+    Raises StoreFault.
+    """
     for day, rows in _joined(by_day):
         if day not in day_keys:
             raise LeavesDiffer(f"rows of {day}, which is pruned, are still stored")

@@ -30,18 +30,23 @@ def json_objects(rows: pa.Table, tenant_id: str) -> list[str]:
 
     For the rows of a page; `analytics.export.text_encoder` is quicker for very many.
     """
+    values = wire_values(rows, tenant_id)
+    values["payload"] = map(_raw, values["payload"])
+    return [_encoder.encode(entry).decode() for entry in map(_Entry, *values.values())]
+
+
+def wire_values(rows: pa.Table, tenant_id: str) -> dict[str, Iterable[Any]]:
+    """The values of each of WIRE_COLUMNS, in their order: text or None."""
     special: dict[str, Callable[[], Iterable[Any]]] = {
         "id": lambda: map(audit_id, rows["seq"].to_pylist()),
         "tenant_id": lambda: repeat(tenant_id, rows.num_rows),
         "created_at": lambda: _instants(rows["created_at"]),
         "received_at": lambda: _instants(rows["received_at"]),
-        "payload": lambda: map(_raw, rows["payload"].to_pylist()),
     }
-    columns = (
-        special[name]() if name in special else rows[column].to_pylist()
+    return {
+        name: special[name]() if name in special else rows[column].to_pylist()
         for name, column in WIRE_COLUMNS.items()
-    )
-    return [_encoder.encode(entry).decode() for entry in map(_Entry, *columns)]
+    }
 
 
 def _instants(column: pa.ChunkedArray) -> Iterator[str]:

@@ -19,10 +19,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.canonical import DAY_KEY_BYTES
-from analytics.evidence.groups import Leaf, days_between, leaf_parts, next_seq
+from analytics.evidence.groups import Leaf, days_between, leaf_parts, next_seq, rows_between
 from analytics.evidence.notes import Checkpoint
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import utc_day
+from analytics.storage.segment_writer import TEXT_DICTIONARIES
 from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.bucket_checkpoints import ROLLED_BACK, BucketCheckpoints, suspend_tree
 from service.audit.evidence.keys import KEY_LOST, find_key, signing_key
@@ -169,7 +170,10 @@ class Checkpointer(MeasuredJob):
         async with self._store.read() as session:
             known = await within(session, read_day_keys, snapshot.tenant_id, days)
         new = {day: secrets.token_bytes(DAY_KEY_BYTES) for day in days - known.keys()}
-        parts = leaf_parts(self._lake.segments, snapshot, first, end, known | new)
+        rows = rows_between(
+            self._lake.segments, snapshot, first, end, dictionaries=TEXT_DICTIONARIES
+        )
+        parts = leaf_parts(rows, snapshot.tenant_id, known | new)
         leaves: list[Leaf] = []
         async for part, waited in self._lake.iterate_in_thread(_timed(parts)):
             leaves += part

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from analytics.evidence.groups import (
     LeavesDiffer,
     Rows,
     days_between,
-    leaves_of,
+    leaf_parts,
     split_by_day,
 )
 from analytics.evidence.merkle import (
@@ -97,13 +98,7 @@ class _Parts:
     keys: dict[date, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The checkpoint that covers a row, and what its proof is made of: its own group is last."""
-
-    signed: StoredCheckpoint
-    keys: list[VerifierKey]
-    parts: _Parts
+_Found = tuple[StoredCheckpoint, list[VerifierKey], _Parts]
 
 
 def in_base64(hashes: Iterable[bytes]) -> list[str]:
@@ -135,24 +130,25 @@ class Prover:
             if (await self.log.row(seq)).num_rows == 0:
                 raise AuditRowNotFound
             raise NotSignedYet
-        signed, group = found.signed, found.parts.groups.pop()
+        signed, log_keys, parts = found
+        group = parts.groups.pop()
         if group.rows is Rows.PRUNED or seq in {leaf.seq for leaf in group.pruned}:
             raise await self._pruned(seq)
         rows = await self._rows(group)
         row = rows.filter(pc.equal(rows.column("seq"), seq))
         if row.num_rows == 0 or not self.log.shows(row.column("created_at")[0].as_py()):
             raise AuditRowNotFound
-        leaves = self._leaves(group, rows, found.parts.keys)
+        leaves = self._leaves(group, rows, parts.keys)
         index = group.first_index + [leaf_seq for leaf_seq, _ in leaves].index(seq)
         ((day, _),) = split_by_day(row)
-        (entry,) = entries(row, self.log.org.id, found.parts.keys[day])
-        tree = await self._tree(found.parts, {group.number: leaves})
+        (entry,) = entries(row, self.log.org.id, parts.keys[day])
+        tree = await self._tree(parts, {group.number: leaves})
         hashes = tree.inclusion(index, signed.size)
         try:
             verify_inclusion(leaf_hash(entry), index, signed.size, hashes, signed.root)
         except WrongProof as error:
             raise LeavesDiffer(f"row {audit_id(seq)} is not as it was signed") from error
-        note = note_of(found.parts.tree.origin, signed)
+        note = note_of(parts.tree.origin, signed)
         return RowProof(
             org=self.log.org.slug,
             id=audit_id(seq),
@@ -161,12 +157,15 @@ class Prover:
             entry=entry.decode(),
             hashes=in_base64(hashes),
             note=note,
-            keys=[str(key) for key in found.keys],
+            keys=[str(key) for key in log_keys],
             proof=inclusion_text(index, hashes, note),
         )
 
     def _look(self, transaction: Transaction, seq: int, size: int | None) -> _Found | None:
-        """What the database has for the proof of a row; None of one that is not signed yet."""
+        """The checkpoint that covers a row, the log's keys, and what its proof is made of.
+
+        Its own group is the last one. None of a row that is not signed yet.
+        """
         tree = read_tree(transaction, self.log.org.id)
         if tree is None:
             return None
@@ -181,7 +180,7 @@ class Prover:
         needed = tiles_of(lambda whole: whole.inclusion(group.first_index, signed.size), tree.size)
         parts = self._read_parts(transaction, tree, needed - {(0, group.number)}, group)
         keys = read_verifier_keys(transaction, log_name(tree.origin, signed.generation))
-        return _Found(signed, keys, parts)
+        return signed, keys, parts
 
     async def consistency(self, old: int, new: int | None) -> tuple[int, list[bytes]]:
         """The proof that the first `old` rows begin the first `new` (None: all), and that size.
@@ -231,7 +230,8 @@ class Prover:
         return await self.log.rows_between(group.first_seq, group.end_seq, GROUP + 1)
 
     def _leaves(self, group: Group, rows: pa.Table, keys: dict[date, bytes]) -> list[Leaf]:
-        return group.leaves(leaves_of(split_by_day(rows), self.log.org.id, keys))
+        parts = leaf_parts(split_by_day(rows), self.log.org.id, keys)
+        return group.leaves(sorted(chain.from_iterable(parts)))
 
     async def _pruned(self, seq: int) -> Refusal:
         """What to say of a row that was deleted by retention: by which entry of the log."""

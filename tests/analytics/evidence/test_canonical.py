@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from analytics.evidence import canonical
 from analytics.evidence.canonical import COLUMNS, entries, nonces
-from analytics.evidence.groups import leaves_of
+from analytics.evidence.groups import leaf_parts
 from analytics.evidence.merkle import leaf_hash
 from analytics.model.instants import format_us
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
@@ -121,9 +121,10 @@ def test_text_is_spelt_as_rfc_8785_does(text: str) -> None:
 def test_a_leaf_is_the_hash_of_the_entry_with_its_nonce() -> None:
     row, day = table(), date(2026, 3, 5)
     (entry,) = entries(row, "org_1", KEY)
-    assert leaves_of([(day, row)], "org_1", {day: KEY}) == [(41, leaf_hash(entry))]
+    (leaves,) = leaf_parts([(day, row)], "org_1", {day: KEY})
+    assert leaves == [(41, leaf_hash(entry))]
     assert [json.loads(entry)["nonce"]] == nonces(KEY, [41]) != nonces(KEY, [42])
-    assert leaves_of([(day, row)], "org_2", {day: KEY}) != [(41, leaf_hash(entry))]
+    assert [*leaf_parts([(day, row)], "org_2", {day: KEY})] != [leaves]
 
 
 def test_a_nonce_is_the_beginning_of_an_hmac() -> None:
