@@ -87,9 +87,10 @@ def rows_between(
                     yield segment.day, _between(file.rows_around(index, first, end), first, end)
 
 
-_NO_SEQS: Final = NO_ROWS.select(["seq"])
 SCANNED_ROWS: Final = 2**18
-"""Of so many rows at most `rows_after` reads the seqs, to find the first ones among them."""
+"""Of so many rows at most `rows_after` reads the seqs, if the first ones are far apart."""
+_DENSE: Final = 4
+"""They are if less than one in so many is among the next `limit` seqs."""
 
 
 def rows_after(
@@ -102,20 +103,28 @@ def rows_after(
     first = next_seq(snapshot, seq)
     if first is None:
         return NO_ROWS, seq
-    end = _scan_end(snapshot, first)
-    parts = rows_between(store, snapshot, first, end, only_seqs=True)
-    found = pa.concat_tables([_NO_SEQS, *(part.select(["seq"]) for _, part in parts)])
-    seqs = found.sort_by("seq").column("seq")
-    if len(seqs) > limit:
-        end = seqs[limit].as_py()
-    if only_seqs:
-        return pa.table([seqs[:limit]], ["seq"]), end - 1
-    rows = [part for _, part in rows_between(store, snapshot, first, end)]
-    return pa.concat_tables([NO_ROWS, *rows]).sort_by("seq"), end - 1
+    end = _scan_end(snapshot, first, limit)
+    rows = _merged(store, snapshot, first, end, only_seqs=only_seqs)
+    if len(rows) * _DENSE < limit and next_seq(snapshot, end - 1) is not None:
+        end = _scan_end(snapshot, first, SCANNED_ROWS)
+        seqs = _merged(store, snapshot, first, end, only_seqs=True).column("seq")
+        end = seqs[limit].as_py() if len(seqs) > limit else end
+        rows = _merged(store, snapshot, first, end, only_seqs=only_seqs)
+    return rows, end - 1
 
 
-def _scan_end(snapshot: Snapshot, first: int) -> int:
-    """The last seq before which at most SCANNED_ROWS rows from `first` on can be."""
+def _merged(
+    store: SegmentStore, snapshot: Snapshot, first: int, end: int, *, only_seqs: bool
+) -> pa.Table:
+    """The rows from `first` to before `end`, by seq."""
+    parts = rows_between(store, snapshot, first, end, only_seqs=only_seqs)
+    names = ["seq"] if only_seqs else NO_ROWS.schema.names
+    rows = [part.select(names) for _, part in parts]
+    return pa.concat_tables([NO_ROWS.select(names), *rows]).sort_by("seq")
+
+
+def _scan_end(snapshot: Snapshot, first: int, count: int) -> int:
+    """The last seq before which at most `count` rows from `first` on can be."""
     parts = [(least, most + 1, rows) for least, most, rows in snapshot.spans if most >= first]
 
     def rows_before(end: int) -> int:
@@ -124,7 +133,7 @@ def _scan_end(snapshot: Snapshot, first: int) -> int:
         )
 
     last = max(stop for _, stop, _ in parts)
-    return first + bisect_right(range(first, last + 1), SCANNED_ROWS, key=rows_before) - 1
+    return first + bisect_right(range(first, last + 1), count, key=rows_before) - 1
 
 
 def split_by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:

@@ -24,12 +24,17 @@ ALERT_INTERVAL_S: Final = 10.0
 
 def seal_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs that must not wait for anything else."""
-    return [sealing(services), streaming(services)]
+    return [sealing(services)]
 
 
 def busy_jobs(services: Services) -> list[Maintenance]:
     """These, and what takes the database's write lock too often to be in the idle class."""
     return [*seal_jobs(services), signing(services)]
+
+
+def stream_jobs(services: Services) -> list[Maintenance]:
+    """What one process over a data dir runs that is much work and in less of a hurry."""
+    return [streaming(services)]
 
 
 def other_jobs(services: Services) -> list[Maintenance]:
@@ -45,8 +50,8 @@ def other_jobs(services: Services) -> list[Maintenance]:
 
 
 def all_jobs(services: Services) -> list[Maintenance]:
-    """Both, for a process that serves a data dir without others beside it."""
-    return busy_jobs(services) + other_jobs(services)
+    """All, for a process that serves a data dir without others beside it."""
+    return busy_jobs(services) + stream_jobs(services) + other_jobs(services)
 
 
 def maintenance(services: Services) -> Maintenance:

@@ -1,15 +1,15 @@
-"""The processes of a data dir that serve nothing: one seals and signs, the other does the rest.
+"""The processes of a data dir that serve nothing: one seals and signs, one delivers, one does more.
 
-Neither takes the interpreter's lock, or a core that is wanted, from a process that serves. They are
-two because a process in the idle class gets only what all others leave, and cannot climb back:
-a full journal must not wait for that.
+None takes the interpreter's lock, or a core that is wanted, from a process that serves. A process
+in the idle class gets only what all others leave, and cannot climb back: a full journal must not
+wait for that, nor rows on their way to receivers.
 """
 
 import asyncio
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow as pa
 import structlog
 import uvloop
 
-from service.app.background_jobs import busy_jobs, other_jobs
+from service.app.background_jobs import busy_jobs, other_jobs, stream_jobs
 from service.app.composition import Services, build_services
 from service.app.logs import configure_logs
 from service.app.process_end import KILL_AFTER_S, end_after, end_now, ignore_signals, on_signals
@@ -33,11 +33,15 @@ from service.core.settings import Settings
 SEAL_NICENESS: Final = 5
 """Sealing bounds the journal, so it gets a third of a core that a process of niceness 0 wants."""
 
+STREAM_NICENESS: Final = 10
+"""Delivery gets a tenth of such a core: rows go on to receivers when fewer are taken in."""
+
 LOOK_S: Final = 5.0
 """How often it is looked whether jobs are overdue."""
 
 Jobs = Callable[[Services], list[Maintenance]]
-_StartTask = Callable[[Services, Sequence[Maintenance]], asyncio.Task[None]]
+_Beside = Callable[[Services, Sequence[Maintenance]], Coroutine[Any, Any, None]]
+"""What runs beside the loops until they have ended."""
 
 _log = structlog.get_logger(__name__)
 
@@ -68,16 +72,21 @@ def background_work(settings: Settings, seal_signal: SealSignal) -> Mapping[str,
     """What each of the processes runs, by its name."""
     # They use one core each, and what they read they read once.
     own = msgspec.structs.replace(settings, engine_threads=1)
-    return {"seal": partial(_seal, own, seal_signal), "maintenance": partial(_maintain, own)}
+    return {
+        "seal": partial(_seal, own, seal_signal),
+        "streams": partial(_deliver, own),
+        "maintenance": partial(_maintain, own),
+    }
 
 
 def _seal(settings: Settings, seal_signal: SealSignal, is_overdue: bool, serving: Serving) -> None:
     os.nice(SEAL_NICENESS)
+    _run(settings, serving, busy_jobs, lambda own, _: seal_signal.receive(own.sealer.wanted))
 
-    def receive(services: Services, _: Sequence[Maintenance]) -> asyncio.Task[None]:
-        return asyncio.create_task(seal_signal.receive(services.sealer.wanted))
 
-    _run(settings, serving, busy_jobs, receive)
+def _deliver(settings: Settings, is_overdue: bool, serving: Serving) -> None:
+    os.nice(STREAM_NICENESS)
+    _run(settings, serving, stream_jobs, lambda *_: asyncio.sleep(0))
 
 
 def _maintain(settings: Settings, is_overdue: bool, serving: Serving) -> None:
@@ -85,11 +94,8 @@ def _maintain(settings: Settings, is_overdue: bool, serving: Serving) -> None:
     if not is_overdue:
         _enter_idle_class()
 
-    def watch(_: Services, loops: Sequence[Maintenance]) -> asyncio.Task[None]:
-        # Not the last loop: to verify what is stored takes days, by its own pace.
-        return asyncio.create_task(_watch(loops[:-1], is_idle=not is_overdue))
-
-    _run(settings, serving, other_jobs, watch)
+    # Not the last loop: to verify what is stored takes days, by its own pace.
+    _run(settings, serving, other_jobs, lambda _, own: _watch(own[:-1], is_idle=not is_overdue))
 
 
 def _enter_idle_class() -> None:
@@ -123,14 +129,14 @@ async def _watch(loops: Sequence[Maintenance], *, is_idle: bool) -> None:
             is_idle = True
 
 
-def _run(settings: Settings, serving: Serving, jobs: Jobs, start_task: _StartTask) -> None:
+def _run(settings: Settings, serving: Serving, jobs: Jobs, beside: _Beside) -> None:
     configure_logs(settings.log_level)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    uvloop.run(_work(settings, serving, jobs, start_task))
+    uvloop.run(_work(settings, serving, jobs, beside))
 
 
-async def _work(settings: Settings, serving: Serving, jobs: Jobs, start_task: _StartTask) -> None:
+async def _work(settings: Settings, serving: Serving, jobs: Jobs, beside: _Beside) -> None:
     """Do the jobs until SIGTERM; what is under way then is finished, or cut after KILL_AFTER_S."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -148,7 +154,7 @@ async def _work(settings: Settings, serving: Serving, jobs: Jobs, start_task: _S
     loops = jobs(services)
     tasks = [
         asyncio.create_task(serving.turns.keep_counting(lambda late_s: None)),
-        start_task(services, loops),
+        asyncio.create_task(beside(services, loops)),
     ]
     try:
         await asyncio.gather(*(one.run(stop) for one in loops))

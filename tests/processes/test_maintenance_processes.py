@@ -158,7 +158,8 @@ def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
     folder = metrics_folder(server)
     for number in range(int(workers)):
         assert jobs_of(folder, str(number)) == OF_EACH_PROCESS
-    assert jobs_of(folder, "seal") == {"seal", "deliver_streams", "sign_checkpoints"}
+    assert jobs_of(folder, "seal") == {"seal", "sign_checkpoints"}
+    assert jobs_of(folder, "streams") == {"deliver_streams"}
     assert {"compact", "index", "prune", "publish_lake", "scrub"} <= jobs_of(folder, "maintenance")
 
 
@@ -173,18 +174,21 @@ def test_a_request_that_fills_the_journal_has_it_sealed_at_once(home: Home) -> N
     sender.check(server)
 
 
-def test_only_sealing_competes_for_the_processor(home: Home) -> None:
+def test_only_sealing_and_streams_compete_for_the_processor(home: Home) -> None:
     server = home.serve()
     own = os.getpriority(os.PRIO_PROCESS, server.process.pid)
     seal, rest = process_named(server, "seal"), process_named(server, "maintenance")
 
     eventually(lambda: os.sched_getscheduler(rest) == os.SCHED_IDLE, "the idle class")
     eventually(lambda: os.getpriority(os.PRIO_PROCESS, seal) == own + 5, "niceness 5")
+    streams = process_named(server, "streams")
+    eventually(lambda: os.getpriority(os.PRIO_PROCESS, streams) == own + 10, "niceness 10")
+    assert os.sched_getscheduler(streams) == os.SCHED_OTHER
     assert os.sched_getscheduler(seal) == os.SCHED_OTHER
     assert os.sched_getscheduler(server.process.pid) == os.SCHED_OTHER
 
 
-@pytest.mark.parametrize("name", ["seal", "maintenance"])
+@pytest.mark.parametrize("name", ["seal", "streams", "maintenance"])
 def test_one_that_is_killed_is_replaced_and_goes_on(home: Home, name: str) -> None:
     server, sender = home.serve(**EAGER), Sender()
     sender.send_and_wait(server, 3)
@@ -207,7 +211,7 @@ def test_all_end_when_the_service_is_killed(home: Home, workers: str) -> None:
     Sender().send(server, 3)
     folder = metrics_folder(server)
     processes = descendants(server.process.pid)
-    assert {process_named(server, name) for name in ("seal", "maintenance")} <= processes
+    assert {process_named(server, name) for name in ("seal", "streams", "maintenance")} <= processes
 
     server.kill()
 

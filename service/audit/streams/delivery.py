@@ -11,10 +11,12 @@ import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, cast
 
 import structlog
@@ -62,6 +64,10 @@ _CHUNKS_BYTES: Final = 64 * 2**20
 """What all streams together keep of rows that were read and are not sent."""
 _TAKE_S: Final = 10.0
 """How often the lease is asked for while another process has it: each time is a commit."""
+_REST: Final = 30
+"""After a batch a stream rests for so many times as long as it had to wait for a processor."""
+_REST_MAX_S: Final = 1.0
+_WAITED: Final = Path("/proc/thread-self/schedstat")
 _IDLE_S: Final = 30.0
 """How often a stream looks for rows that no look at the journal has told of, as imported ones."""
 
@@ -69,6 +75,36 @@ _WITH_ROWS: Final = (
     select(JournalEntry.tenant_id).where(JournalEntry.first_seq > bindparam("seq")).distinct()
 )
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """All rows after one seq up to another; `is_end`: there were none after that."""
+
+    after: int
+    lines: list[Line]
+    upto: int
+    is_end: bool
+
+    def lines_after(self, seq: int) -> list[Line]:
+        """Those of its rows that are after `seq`."""
+        return self.lines[bisect_right(self.lines, seq, key=attrgetter("seq")) :]
+
+
+def waited_s() -> float:
+    """How long this thread has waited for a processor so far, if the system tells.
+
+    Others want the processors then, and rows on their way to receivers are in less of a hurry.
+    """
+    try:
+        return int(_WAITED.read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+def _same_rows(one: Stream, other: Stream) -> bool:
+    names = ("tenant_id", "query", "format")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 class Deliveries:
@@ -93,8 +129,12 @@ class Deliveries:
         self.clock = clock
         self.send = partial(send_lines, sender, settings)
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
+        self.waited_s = waited_s
         self.reader = RowReader(store, lake)
-        self.chunks = ByteCache(_CHUNKS_BYTES)
+        self.reading = asyncio.Lock()
+        """Held while rows are read, so that streams of the same rows do not each read them."""
+
+        self._chunks = ByteCache(_CHUNKS_BYTES)
         self._by = service_context(settings.platform_tenant_id)
         self._store = store
         self._keeper = lease
@@ -134,6 +174,18 @@ class Deliveries:
                 await self._store_changes(self._lease)
         self._couriers, self._lease = {}, None
         await self._stack.aclose()
+
+    def chunk_after(self, stream: Stream, seq: int) -> Chunk | None:
+        """What was read for this stream, or another of the same rows, if it has what follows."""
+        for courier in self._couriers.values():
+            chunk: Chunk | None = self._chunks.find(courier.stream.id)[1]
+            if chunk and chunk.after <= seq < chunk.upto and _same_rows(courier.stream, stream):
+                return chunk
+        return None
+
+    def keep(self, stream: Stream, chunk: Chunk, size: int) -> None:
+        """Keep what was read for a stream."""
+        self._chunks.keep(stream.id, chunk, size)
 
     async def _compare(self, active: Sequence[Stream]) -> None:
         """End the tasks of streams that were changed, and begin those that have none."""
@@ -249,7 +301,8 @@ class Courier:
         if self.is_record_due(now):
             return await self._reconcile(now)
         self.has_rows.clear()
-        lines, upto, is_end = await self._next_lines()
+        chunk = await self._next_chunk()
+        lines, upto, is_end = chunk.lines_after(self._position), chunk.upto, chunk.is_end
         self.behind_since = instant(lines[0].received_us) if lines else None
         if not lines:
             if upto > self._position and not self._parked:
@@ -265,21 +318,21 @@ class Courier:
             return left_s
         return await self._deliver(lines, upto, now)
 
-    async def _next_lines(self) -> tuple[list[Line], int, bool]:
-        """Rows after the position, kept or read: see `RowReader.lines`."""
-        name, at = self.stream.id, self._position
-        start, lines, upto, is_end = self._all.chunks.find(name)[1] or (at, [], at, False)
-        if not start <= at < upto:
-            encode = partial(lines_of, self.stream.tenant_id, cast("Format", self.stream.format))
-            lines, upto, is_end = await self._all.reader.after(
-                self.stream, at, self._chunk_rows, encode
-            )
-            size = sum(len(line.text) + _LINE_BYTES for line in lines)
+    async def _next_chunk(self) -> Chunk:
+        """Rows after the position, and perhaps before it, kept or read."""
+        stream, at = self.stream, self._position
+        async with self._all.reading:
+            if (kept := self._all.chunk_after(stream, at)) is not None:
+                return kept
+            encode = partial(lines_of, stream.tenant_id, cast("Format", stream.format))
+            read = await self._all.reader.after(stream, at, self._chunk_rows, encode)
+            chunk = Chunk(at, *read)
+            size = sum(len(line.text) + _LINE_BYTES for line in chunk.lines)
             change = 0.5 if size > _CHUNK_BYTES else 2 if size * 2 < _CHUNK_BYTES else 1
             self._chunk_rows = min(CHUNK_ROWS, max(1, int(self._chunk_rows * change)))
-            if len(lines) > self._batch_rows:
-                self._all.chunks.keep(name, (at, lines, upto, is_end), size)
-        return lines[bisect_right(lines, at, key=attrgetter("seq")) :], upto, is_end
+            if chunk.lines:  # else others of the same rows may want those from before
+                self._all.keep(stream, chunk, size)
+        return chunk
 
     async def _deliver(self, lines: Sequence[Line], upto: int, now: datetime) -> float:
         """Send the first of these, which are all up to a seq."""
@@ -287,7 +340,7 @@ class Courier:
         batch = lines[: max(1, sum(size <= BATCH_BYTES for size in sizes))]
         if len(batch) < len(lines):
             upto = batch[-1].seq
-        self._sent_at = now
+        self._sent_at, waited_s = now, self._all.waited_s()
         outcome = await self._all.send(self.stream, batch, now)
         if isinstance(outcome, Refused):
             return self._refused(outcome, batch, upto, now)
@@ -299,7 +352,7 @@ class Courier:
             "denied_since": None,
             "cursor_at": instant(batch[-1].received_us),
         }
-        return 0.0
+        return min(_REST_MAX_S, _REST * (self._all.waited_s() - waited_s))
 
     def _accept(self, upto: int) -> None:
         """All up to this seq is delivered, or parked."""

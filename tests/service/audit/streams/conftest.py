@@ -45,6 +45,7 @@ def in_no_time(world: World) -> None:
         await asyncio.sleep(0)
 
     world.services.deliveries.wait = wait
+    world.services.deliveries.waited_s = lambda: 0.0
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import asyncio
 import tracemalloc
 from collections.abc import Sequence
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import update
@@ -103,3 +104,41 @@ async def test_lookups_that_hang_keep_no_other_waiting():
         await asyncio.gather(*hanging, return_exceptions=True)
         await sender.close()
     assert outcome.text == "200 ok"
+
+
+async def test_streams_of_the_same_rows_read_them_once(streams):
+    read = list[tuple[str, int]]()
+    deliveries = streams.services.deliveries
+    after = deliveries.reader.after
+
+    async def counted(stream, seq, limit, make):
+        read.append((stream.query, seq))
+        return await after(stream, seq, limit, make)
+
+    deliveries.reader = SimpleNamespace(after=counted)
+    await accept(streams, 900)
+    async with receiving() as receiver:
+        ids = [await streams.create(receiver.url, name=f"stream {n}") for n in range(3)]
+        other = await streams.create(receiver.url, name="blocked", query="decision=BLOCKED")
+        for stream_id in (*ids, other):
+            await deliver_all(streams.services, stream_id)
+    assert read.count(("", 0)) == 1
+    assert len(receiver.kept) == 4
+    assert receiver.ids == await all_ids(streams)
+
+
+async def test_a_stream_rests_while_others_want_the_processors(streams):
+    """Rows are taken in as fast as without streams; a rest is a second at most."""
+    deliveries, waits = streams.services.deliveries, list[float]()
+    waited, wait = count(), deliveries.wait
+
+    async def rest(seconds: float) -> None:
+        waits.append(seconds)
+        await wait(seconds)
+
+    deliveries.waited_s, deliveries.wait = (lambda: next(waited)), rest
+    async with receiving() as receiver:
+        stream_id = await streams.create(receiver.url)
+        await deliver_all(streams.services, stream_id)
+    assert waits[0] == 1.0
+    assert receiver.ids == await all_ids(streams)
