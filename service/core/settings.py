@@ -104,6 +104,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_reads: bool = True
     stream_networks: tuple[str, ...] = ()
     smtp_url: str = ""
+    mail_domains: tuple[str, ...] = ()
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
@@ -248,6 +249,7 @@ _LISTS: Final = frozenset(
         "trusted_proxies",
         "lake_formats",
         "stream_networks",
+        "mail_domains",
         *(f"proxy_{name}_file_origins" for name in _ECOSYSTEMS),
     }
 )

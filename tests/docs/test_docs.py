@@ -19,6 +19,7 @@ from service.app.background_jobs import (
     matching,
     scrubbing,
     signing,
+    streaming,
     suspicion,
     write_behind,
 )
@@ -224,6 +225,7 @@ async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
         matching,
         housekeeping,
         scrubbing,
+        streaming,
         suspicion,
         write_behind,
         key_renewal,

@@ -22,11 +22,11 @@ if [ ! -e "$stamp" ] || [ "$(cat "$stamp")" != "$packages" ]; then
     fi
 fi
 
-if [ ! -x "$folder/rsyslog/usr/sbin/rsyslogd" ] && command -v apt-get >/dev/null 2>&1; then
+if [ ! -e "$folder/rsyslog/usr/lib/x86_64-linux-gnu/rsyslog/imrelp.so" ] && command -v apt-get >/dev/null 2>&1; then
     echo "fetching rsyslog in $folder"
     mkdir -p "$folder/rsyslog"
     cd "$folder/rsyslog"
-    for package in rsyslog rsyslog-openssl libestr0 libfastjson4; do
+    for package in rsyslog rsyslog-openssl rsyslog-relp librelp0 libestr0 libfastjson4; do
         apt-get -qq -o APT::Sandbox::User=root download "$package" 2>/dev/null || true
     done
     for file in *.deb; do

@@ -24,6 +24,7 @@ from tests.receivers.programs import (
     LIBRARIES,
     free_port,
     node_modules,
+    require,
     rotel,
     rsyslogd,
     running,
@@ -253,6 +254,28 @@ action(type="omfile" file="{found}" template="raw")
         lines = await until_it_has(found, len(rows))
     ids = [json.loads(line)["id"] for line in lines]
     assert ids == [row["id"] for row in rows]
+
+
+async def test_rsyslog_acknowledges_all_messages_of_relp(streams, tmp_path):
+    await fill(streams)
+    port, found, log = free_port(), tmp_path / "found", tmp_path / "log"
+    require(LIBRARIES / "rsyslog" / "imrelp.so")
+    configuration = tmp_path / "rsyslog.conf"
+    configuration.write_text(
+        f'''global(workDirectory="{tmp_path}" maxMessageSize="64k")
+module(load="imrelp")
+input(type="imrelp" port="{port}" address="127.0.0.1" maxDataSize="64k")
+template(name="raw" type="string" string="%msg%\\n")
+action(type="omfile" file="{found}" template="raw")
+'''
+    )
+    command = [rsyslogd(), "-n", "-f", configuration, "-i", tmp_path / "pid"]
+    modules = LIBRARIES / "rsyslog"
+    with running([*command, "-M", modules], log, LD_LIBRARY_PATH=str(LIBRARIES)):
+        await until_listening(port, log)
+        rows = await deliver(streams, f"relp://127.0.0.1:{port}", "syslog")
+        lines = await until_it_has(found, len(rows))
+    assert [json.loads(line)["id"] for line in lines] == [row["id"] for row in rows]
 
 
 async def test_rotel_has_all_records(streams, tmp_path):

@@ -28,7 +28,7 @@ from analytics.model.log_envelopes import StreamChanged
 from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.lake import Lake
-from service.audit.streams.rows import CHUNK_ROWS, RowReader, lines_of, record_of
+from service.audit.streams.rows import CHUNK_ROWS, RowReader, lines_of, record_of, rows_behind
 from service.audit.streams.sending import Refused, Sender
 from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Format, Line, instant, send_lines
 from service.core.clock import Clock
@@ -126,8 +126,14 @@ class Deliveries:
             "stream",
             mode="livemax",
         )
+        self._lag_rows = metrics.gauge(
+            "countersign_stream_lag_rows",
+            "About how many rows the receiver of a stream has not accepted.",
+            "stream",
+            mode="livemax",
+        )
         self.clock = clock
-        self.send = partial(send_lines, sender, settings)
+        self.send = partial(send_lines, sender, store, settings)
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         self.waited_s = waited_s
         self.reader = RowReader(store, lake)
@@ -193,6 +199,8 @@ class Deliveries:
         for stream_id, courier in list(self._couriers.items()):
             if revisions.get(stream_id) != courier.stream.revision:
                 await self._couriers.pop(stream_id).end()
+                for lag in (self._lag_rows, self._lag_s):
+                    lag.labels(stream_id).set(0)  # it may be paused, or gone
         for stream in active:
             if stream.id not in self._couriers:
                 self._couriers[stream.id] = Courier(self, stream)
@@ -206,6 +214,8 @@ class Deliveries:
         for stream_id, courier in self._couriers.items():
             since = courier.behind_since or self.clock()
             self._lag_s.labels(stream_id).set((self.clock() - since).total_seconds())
+            snapshot = await self._store.snapshot(courier.stream.tenant_id)
+            self._lag_rows.labels(stream_id).set(rows_behind(snapshot, courier.cursor))
             if courier.stream.tenant_id in woken or courier.is_record_due(self.clock()):
                 courier.has_rows.set()
 
@@ -261,7 +271,7 @@ class Courier:
         """Columns of the stream that are to be stored."""
 
         self._all = deliveries
-        self._position = self._cursor = stream.cursor
+        self._position = self.cursor = stream.cursor
         self._parked: list[str] = []
         """Refused rows after the cursor, which no accepted row follows yet."""
 
@@ -356,7 +366,7 @@ class Courier:
 
     def _accept(self, upto: int) -> None:
         """All up to this seq is delivered, or parked."""
-        self._position = self._cursor = upto
+        self._position = self.cursor = upto
         self._parked_count += len(self._parked)
         self._parked_since = self._parked_since + self._parked
         self._parked, self._failures, self._denied_since = [], 0, None
@@ -394,13 +404,13 @@ class Courier:
 
     async def _reconcile(self, now: datetime) -> float:
         """Send the record of what was delivered since the last one."""
-        span, parked = (self._reconciled_seq, self._cursor), self._parked_since
+        span, parked = (self._reconciled_seq, self.cursor), self._parked_since
         record = await record_of(self._all.reader, self.stream, *span, parked, now)
         outcome = await self._all.send(self.stream, [record], now)
         if isinstance(outcome, Refused) and outcome.kind != "rows":
-            return self._refused(outcome, (), self._cursor, now)
+            return self._refused(outcome, (), self.cursor, now)
         if not isinstance(outcome, Refused):  # else the next record is of these rows, too
-            self._reconciled_seq, self._parked_since, self._unreconciled_rows = self._cursor, [], 0
+            self._reconciled_seq, self._parked_since, self._unreconciled_rows = self.cursor, [], 0
         self._reconciled_at = now
         self.changes |= {
             "answer": outcome.text,

@@ -20,6 +20,7 @@ from analytics.export.text_encoder import TextEncoder
 from analytics.model.filters import mask, parse_query
 from analytics.model.instants import format_us
 from analytics.model.schema import audit_id
+from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.trees import last_checkpoint, log_name
 from service.audit.lake import Lake
 from service.audit.streams.ocsf import ocsf_line
@@ -60,6 +61,11 @@ class RowReader:
             return made, upto, all(last <= upto for _, last, _ in snapshot.spans)
 
         return await self.lake.run_in_thread(read)
+
+
+def rows_behind(snapshot: Snapshot, seq: int) -> int:
+    """About how many rows are after `seq`."""
+    return sum(min(rows, max(0, last - seq)) for _, last, rows in snapshot.spans)
 
 
 def seqs_of(rows: pa.Table) -> list[int]:

@@ -22,10 +22,11 @@ from smtplib import (
 )
 from ssl import SSLContext
 from typing import Final, Literal, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import httpcore2
 
+from service.audit.streams.relp import RelpRefused, send_messages
 from service.core.clock import Clock
 from service.core.text_rules import visible
 from service.core.threads import in_thread, new_pool
@@ -36,6 +37,7 @@ ANSWER_BYTES_MAX: Final = 64 * 1024
 TEXT_CHARS_MAX: Final = 200
 """How much of an answer is shown."""
 SYSLOG: Final = "syslog+tls"
+RELP: Final = ("relp+tls", "relp")
 MAIL: Final = "mailto"
 
 _MAILS_AT_ONCE: Final = 4
@@ -54,6 +56,7 @@ _BY_CLASS: Final[dict[int, RefusalKind]] = {3: "denied", 4: "rows"}
 _ACCEPTS: Final = 2
 _PERMANENT: Final = 5
 
+_FAULTS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError)
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _Connection = TypeVar("_Connection")
 
@@ -90,14 +93,16 @@ class Refused:
 class Outgoing:
     """What to send, and where. `hidden` are its secrets, which no text of an answer shows.
 
-    `fault` reads in the body of a 2xx what the receiver has refused all the same.
+    `fault` reads in the body of a 2xx what the receiver has refused all the same. RELP has
+    `messages` in place of a body.
     """
 
     url: str
-    body: bytes
+    body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     hidden: Sequence[str] = ()
     method: str = "POST"
+    messages: Sequence[bytes] = ()
     fault: Callable[[bytes], str | None] = lambda body: None
 
 
@@ -138,7 +143,9 @@ class Sender:
             return Refused("later", f"no answer within {SEND_S:g} s")
         except AddressRefused as error:
             return Refused("denied", str(error))
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, ValueError) as error:
+        except RelpRefused as error:
+            return Refused("rows", _shown(str(error), request.hidden))
+        except (*_FAULTS, OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
             return Refused("later", _shown(f"{type(error).__name__}: {error}", request.hidden))
 
     async def close(self) -> None:
@@ -172,7 +179,7 @@ class Sender:
         if any(address in network for network in self._networks):
             return
         if is_plain:
-            raise AddressRefused("http:// is for COUNTERSIGN_STREAM_NETWORKS alone: use https://")
+            raise AddressRefused("only COUNTERSIGN_STREAM_NETWORKS are sent to without TLS")
         is_other = any(address in network for network in _TRANSLATED) or (
             isinstance(address, IPv6Address) and address not in _UNICAST
         )
@@ -185,7 +192,9 @@ class Sender:
             pool = self._mail_threads
             return await in_thread(self._mail, parts.path, request.body, pool=pool)
         if parts.scheme == SYSLOG:
-            return await self._write(parts.hostname or "", parts.port or 6514, request.body)
+            return await self._write(parts, 6514, request.body)
+        if parts.scheme in RELP:
+            return await self._write(parts, 2514, request.messages)
         headers = [("user-agent", "countersign"), *request.headers.items()]
         body = bytearray()
         async with self._pool(parts.scheme).stream(
@@ -212,21 +221,26 @@ class Sender:
             return max(0.0, (parsedate_to_datetime(retry_after) - self._clock()).total_seconds())
         return None
 
-    async def _write(self, host: str, port: int, body: bytes) -> Delivered:
-        """Send over a connection of its own: that it closes in order is all there is to know."""
+    async def _write(self, to: SplitResult, port: int, sent: bytes | Sequence[bytes]) -> Delivered:
+        """Send over a connection of its own.
 
-        async def open_tls(address: str) -> asyncio.StreamWriter:
-            tls = self._tls()
-            return (await asyncio.open_connection(address, port, ssl=tls, server_hostname=host))[1]
-
-        writer = await self.connect(host, port, open_tls, is_plain=False)
+        Messages are acknowledged; of bytes it is known only that the connection closed in order.
+        """
+        host, port, is_plain = to.hostname or "", to.port or port, to.scheme == "relp"
+        tls, name = (None, None) if is_plain else (self._tls(), host)
+        connect = partial(asyncio.open_connection, port=port, ssl=tls, server_hostname=name)
+        reader, writer = await self.connect(host, port, connect, is_plain=is_plain)
         try:
-            writer.write(body)
+            if isinstance(sent, bytes):
+                writer.write(sent)
+            else:
+                await send_messages(reader, writer, sent)
             await writer.drain()
         finally:
             writer.close()
         await writer.wait_closed()
-        return Delivered(f"{len(body)} bytes written")
+        is_known = not isinstance(sent, bytes)
+        return Delivered(f"{len(sent)} {'messages acknowledged' if is_known else 'bytes written'}")
 
     def _mail(self, to: str, message: bytes) -> Delivered | Refused:
         """Hand a message to the server, over TLS alone."""

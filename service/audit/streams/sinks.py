@@ -19,10 +19,12 @@ import msgspec
 from analytics.model.alert_envelopes import AlertFired
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.schema import audit_id
-from service.audit.streams.sending import MAIL, SYSLOG, Delivered, Outgoing, Refused, Sender
+from service.audit.streams.recipients import NOT_MAILED, may_mail
+from service.audit.streams.sending import MAIL, RELP, SYSLOG, Delivered, Outgoing, Refused, Sender
 from service.core.secrets import UnusableSecret, unseal
 from service.core.settings import Settings
 from service.core.text_rules import visible
+from service.store.store import Store
 from service.store.tables import Stream
 
 WEBHOOK_PREFIX: Final = "whsec_"
@@ -43,7 +45,9 @@ ALERTS_ALONE: Final = "event=alert_fired"
 """What people are sent if nothing else is asked for."""
 BATCH_ROWS: Final = 1_000
 _SENTENCE_MAX: Final = 500
-_IN_MARKUP: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_IN_CODE: Final = str.maketrans({"`": "'", "<": "‹", ">": "›"})
+"""What would end code, or has a meaning for Slack even there."""
+_MENTION: Final = re.compile(r"@(?=(all|channel|everyone|here)\b)", re.IGNORECASE)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -93,13 +97,22 @@ class Batch:
     def hidden(self) -> list[str]:
         """The secrets, and the words of which they consist."""
         words = (word for secret in self.secrets for word in re.split("[ :]", secret))
-        return [*self.secrets, *filter(None, words)]
+        return [*filter(None, (*self.secrets, *words))]
 
 
 async def send_lines(
-    sender: Sender, settings: Settings, stream: Stream, lines: Sequence[Line], now: datetime
+    sender: Sender,
+    store: Store,
+    settings: Settings,
+    stream: Stream,
+    lines: Sequence[Line],
+    now: datetime,
 ) -> Delivered | Refused:
-    """Send rows to the receiver of a stream."""
+    """Send rows to the receiver of a stream. Raises StoreUnavailable."""
+    if stream.kind == "mail":
+        async with store.read() as session:
+            if not await may_mail(session, settings, stream):
+                return Refused("denied", NOT_MAILED)
     sealed = [stream.secret]
     if stream.former_secret and stream.rotated_at and now - stream.rotated_at < ROTATION:
         sealed.append(stream.former_secret)
@@ -187,13 +200,15 @@ def _member(body: bytes, name: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _syslog(batch: Batch) -> Outgoing:
-    """Messages of RFC 5424 with their lengths before them, as over TLS (RFC 5425)."""
+    """Messages of RFC 5424, for RELP or with their lengths before them, as over TLS (RFC 5425)."""
     messages = [
         f"<{_SYSLOG_PRIORITY}>1 {line.at:%Y-%m-%dT%H:%M:%S.%fZ} {batch.origin} countersign -"
         f" {line.event[:32]} - ".encode()
         + line.text
         for line in batch.lines
     ]
+    if urlsplit(batch.stream.url).scheme in RELP:
+        return replace(batch.outgoing(b""), messages=messages)
     return batch.outgoing(b"".join(b"%d %s" % (len(each), each) for each in messages))
 
 
@@ -236,9 +251,11 @@ def sentence(line: Line) -> str:
 def _chat(batch: Batch) -> Outgoing:
     """A message for an incoming webhook of Slack, Teams or Mattermost: `text`, nothing else.
 
-    The path of its address is the secret.
+    Sentences are code, in which none of them sees links, images or mentions. The path of its
+    address is the secret.
     """
-    text = "\n".join(map(sentence, batch.lines)).translate(_IN_MARKUP)
+    sentences = (_MENTION.sub("＠", sentence(line).translate(_IN_CODE)) for line in batch.lines)
+    text = "\n".join(f"`{each}`" for each in sentences)
     request = batch.outgoing(_encode({"text": text}), content_type="application/json")
     return replace(request, url=f"{request.url.rstrip('/')}/{batch.secrets[0].lstrip('/')}")
 
@@ -284,5 +301,6 @@ _ENCODERS: Final[dict[SinkKind, Callable[[Batch], Outgoing]]] = {
     "mail": _mail,
 }
 SCHEMES: Final[dict[str, tuple[str, ...]]] = {
-    kind: {"syslog": (SYSLOG,), "mail": (MAIL,)}.get(kind, ("https", "http")) for kind in _ENCODERS
+    kind: {"syslog": (SYSLOG, *RELP), "mail": (MAIL,)}.get(kind, ("https", "http"))
+    for kind in _ENCODERS
 }

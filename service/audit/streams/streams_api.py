@@ -5,6 +5,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,7 +21,8 @@ from analytics.model.schema import audit_id, parse_audit_id
 from analytics.storage.snapshot import Snapshot
 from service.access.roles import Capability
 from service.audit.services import AuditServices
-from service.audit.streams.rows import record_line
+from service.audit.streams.recipients import NOT_MAILED, may_mail
+from service.audit.streams.rows import record_line, rows_behind
 from service.audit.streams.sending import Delivered
 from service.audit.streams.sinks import (
     ALERTS_ALONE,
@@ -55,10 +57,11 @@ STREAM_NOT_FOUND: Final = NotFound.of("Stream not found for this org")
 STREAM_EXISTS: Final = Conflict.of("a stream of this name exists", field="name")
 TOO_MANY_STREAMS: Final = Conflict.of(f"limit of {STREAMS_MAX} streams reached: delete one first")
 NO_STREAM_URL: Final = Invalid.of(
-    "url must be https://HOST/PATH, of syslog syslog+tls://HOST:PORT, of mail mailto:ADDRESS, and"
-    " no more",
+    "url must be https://HOST/PATH, of syslog syslog+tls://HOST:PORT or relp+tls://HOST:PORT, of"
+    " mail mailto:ADDRESS, and no more",
     field="url",
 )
+NO_RECIPIENT: Final = Invalid.of(NOT_MAILED, field="url")
 NO_SECRET: Final = Invalid.of(
     "secret must be the token of Splunk, KEY_ID:SECRET_KEY of S3, the path of a chat's webhook, the"
     " routing key of PagerDuty, or any printable ASCII",
@@ -128,7 +131,7 @@ class StreamEntry(SecretAnswer):
     @classmethod
     def of(cls, stream: Stream, snapshot: Snapshot, now: datetime, secret: str = "") -> Self:
         """A stream in the API's representation."""
-        lag = sum(min(rows, max(0, last - stream.cursor)) for _, last, rows in snapshot.spans)
+        lag = rows_behind(snapshot, stream.cursor)
         behind = now - (stream.cursor_at or stream.created_at)
         facts = {name: getattr(stream, name) for name in cls.__struct_fields__[:7]}
         return cls(
@@ -204,7 +207,15 @@ async def list_(call: Call[AuditServices]) -> StreamList:
     returns=StreamEntry,
     status=201,
     is_sensitive=True,
-    refuses=[NO_STREAM_URL, NO_FORMAT, NO_SECRET, NO_ROW, STREAM_EXISTS, TOO_MANY_STREAMS],
+    refuses=[
+        NO_STREAM_URL,
+        NO_RECIPIENT,
+        NO_FORMAT,
+        NO_SECRET,
+        NO_ROW,
+        STREAM_EXISTS,
+        TOO_MANY_STREAMS,
+    ],
 )
 async def create(call: WriteCall[AuditServices], new: NewStream) -> StreamEntry:
     """Send the organisation's rows to a receiver from now on, at least once and in order."""
@@ -222,6 +233,8 @@ async def create(call: WriteCall[AuditServices], new: NewStream) -> StreamEntry:
         created_by=call.by.actor,
         created_at=call.work.now,
     )
+    if new.kind == "mail" and not await may_mail(call.session, call.services.settings, stream):
+        raise NO_RECIPIENT
     given = {"state": "active", "after": new.after, "secret": new.secret}
     created = await _changed(call, stream, given, "created")
     call.session.add(stream)
@@ -282,7 +295,8 @@ async def send_test(services: AuditServices, org: Organisation, stream_id: str) 
     record = {"id": new_id("test"), "created_at": format_us(now), "event": "stream_test"}
     about = {"tenant_id": org.id, "stream_id": stream.id}
     line = record_line(stream, stream.cursor, record | about, now)
-    outcome = await send_lines(services.sender, services.settings, stream, [line], now)
+    send = partial(send_lines, services.sender, services.store, services.settings)
+    outcome = await send(stream, [line], now)
     return StreamTest(accepted=isinstance(outcome, Delivered), answer=outcome.text)
 
 

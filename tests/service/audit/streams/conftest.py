@@ -56,7 +56,8 @@ def lease_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def streams(settings: Settings, clock: SettableClock) -> AsyncIterator[Streams]:
-    allowed = msgspec.structs.replace(settings, stream_networks=LOCAL)
+    domains = ("acme.example",)
+    allowed = msgspec.structs.replace(settings, stream_networks=LOCAL, mail_domains=domains)
     async with running_world(allowed, clock, has_sealer=False) as world:
         in_no_time(world)
         yield Streams(world)

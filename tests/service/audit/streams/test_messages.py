@@ -11,13 +11,17 @@ from functools import partial
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope
 
+from service.access.roles import Role
 from service.audit.streams.sending import Delivered, Outgoing, Refused, Sender
 from service.core.threads import in_thread
+from service.orgs.members import add_member, remove_member
+from service.store.tables import Member
 from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR
 from tests.nginx import make_certificates
 from tests.service.audit.streams.receivers import deliver_until, receiving
 
-HOSTILE = "<!channel> <https://evil.example|rule> & more"
+HOSTILE = "<!here> @channel <https://evil.example|rule> [a](https://evil.example) `b` & more"
 SECRET = "/services/T0/B0/secret"
 RULES = "/api/v1/admin/orgs/acme/alerts/rules"
 
@@ -44,7 +48,10 @@ async def test_a_chat_is_told_of_alerts_and_of_nothing_else(streams):
     (request,) = receiver.kept
     assert request.path == SECRET
     text = json.loads(request.body)["text"]
-    assert text.startswith("&lt;!channel&gt; &lt;https://evil.example|rule&gt; &amp; more: 3 rows")
+    shown = "`‹!here› ＠channel ‹https://evil.example|rule› [a](https://evil.example) 'b' & more: "
+    assert text.startswith(f"{shown}3 rows")
+    assert text.endswith(")`")
+    assert text.count("`") == 2
     assert SECRET not in json.dumps(created)
 
 
@@ -149,6 +156,40 @@ async def test_without_a_mail_server_the_reason_is_said(streams):
         "accepted": False,
         "answer": "this server sends no mail: see COUNTERSIGN_SMTP_URL",
     }
+
+
+async def create_mail(streams, address: str) -> tuple[int, str]:
+    answer = await streams.send("POST", name="mail", kind="mail", url=f"mailto:{address}")
+    return answer.status_code, str((await answer.get_json()).get("error"))
+
+
+async def test_mail_goes_to_members_and_allowed_domains_alone(streams):
+    """Others could be mailed in the operator's name."""
+    world = streams.world
+    async with world.services.store.write() as work:
+        await add_member(
+            work, world.acme, "Ada@elsewhere.example", Role.AUDITOR, "github", BY_OPERATOR
+        )
+    expected = "mail goes to members, and to the domains of COUNTERSIGN_MAIL_DOMAINS"
+    for address in ("eve@evil.example", "soc@acme.example@evil.example", "x@sub.acme.example"):
+        status, error = await create_mail(streams, address)
+        assert (status, expected in error or "mailto:ADDRESS" in error) == (400, True), address
+    assert (await create_mail(streams, "ada@ELSEWHERE.example"))[0] == 201
+
+
+async def test_a_member_who_is_removed_gets_no_more_mail(streams):
+    world = streams.world
+    async with world.services.store.write() as work:
+        member = await add_member(
+            work, world.acme, "ada@elsewhere.example", Role.AUDITOR, "github", BY_OPERATOR
+        )
+    url = "mailto:ada@elsewhere.example"
+    created = await streams.call("POST", name="mail", kind="mail", url=url)
+    async with world.services.store.write() as work:
+        present = await work.session.get_one(Member, member.id)
+        await remove_member(work, world.acme, present, BY_OPERATOR)
+    tested = await streams.call("POST", f"/{created['id']}/test")
+    assert tested["answer"].startswith("mail goes to members")
 
 
 @pytest.mark.parametrize("url", ["mailto:", "mailto:soc", "mailto:a@b c", "https://acme.example"])

@@ -283,6 +283,7 @@ async def test_how_far_behind_a_stream_is_is_listed_and_measured(streams):
         metrics = streams.services.metrics.exposition().decode()
     assert listed["lag_rows"] == len(await all_ids(streams))
     assert listed["lag_s"] >= 3
+    assert f'countersign_stream_lag_rows{{stream="{stream_id}"}} {listed["lag_rows"]}' in metrics
     lag = re.search(rf'countersign_stream_lag_seconds{{stream="{stream_id}"}} ([\d.]+)', metrics)
     assert lag
     assert float(lag[1]) >= 3
