@@ -6,7 +6,7 @@
 set -eu
 
 folder=${1:-.receivers}
-packages='tenzir==6.20.0 rotel==0.0.1a15'
+packages='tenzir==6.20.0 rotel==0.0.1a15 opentelemetry-proto==1.45.2'
 mkdir -p "$folder"
 folder=$(realpath "$folder")
 

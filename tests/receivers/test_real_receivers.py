@@ -15,13 +15,13 @@ import pytest
 
 from analytics.model.envelopes import ENVELOPES
 from service.audit.streams.rows import lines_of
-from service.audit.streams.sending import Sender
 from service.core.settings import REPOSITORY
 from tests.analytics.samples import TENANT, sample_row, table_of
 from tests.budgets import only_full
 from tests.nginx import make_certificates
 from tests.receivers.programs import (
     LIBRARIES,
+    PYTHON,
     free_port,
     node_modules,
     require,
@@ -33,7 +33,7 @@ from tests.receivers.programs import (
     until_listening,
 )
 from tests.seaweedfs import ACCESS_KEY, SECRET_KEY
-from tests.service.audit.streams.conftest import LOCAL, Streams
+from tests.service.audit.streams.conftest import Streams
 from tests.service.audit.streams.receivers import (
     ACCEPTED,
     Received,
@@ -73,26 +73,39 @@ async def deliver(streams: Streams, url: str, kind: str, secret: str = "") -> li
 
 
 TENZIR = {
-    "webhook": ('accept_http "127.0.0.1:{port}" {{ read_ndjson }}', "/rows", ""),
-    "splunk_hec": (
-        'accept_splunk "127.0.0.1:{port}", hec_token="' + TOKEN + '"',
-        "/services/collector/event",
-        TOKEN,
-    ),
-    "otlp": ('accept_otlp "127.0.0.1:{port}"', "/v1/logs", ""),
+    "webhook": ("https", "/rows", ""),
+    "splunk_hec": ("https", "/services/collector/event", TOKEN),
+    "otlp": ("https", "/v1/logs", ""),
+    "syslog": ("syslog+tls", "", ""),
 }
+
+
+def recipes() -> dict[str, str]:
+    """The lines of the page by which Tenzir takes a stream, by its kind."""
+    (block,) = re.findall(r"```\n(accept_http.*?)```", PAGE.read_text(), re.DOTALL)
+    return dict(zip(TENZIR, block.splitlines(), strict=True))
 
 
 @pytest.mark.parametrize("kind", TENZIR)
 async def test_tenzir_has_all_rows_in_order(streams, tmp_path, kind):
+    """As docs/streams.md has it, over TLS."""
     await fill(streams)
-    source, path, secret = TENZIR[kind]
+    certificates = make_certificates(tmp_path)
+    trust_of(streams, certificates.authority)
+    scheme, path, secret = TENZIR[kind]
     port, found, log = free_port(), tmp_path / "found.ndjson", tmp_path / "log"
-    query = f'{source.format(port=port)} | to_file "{found}" {{ write_ndjson }}'
+    source = re.sub(r'"0\.0\.0\.0:\d+"', f'"127.0.0.1:{port}"', recipes()[kind])
+    for name, value in (("cert.pem", certificates.certificate), ("key.pem", certificates.key)):
+        source = source.replace(name, str(value))
+    query = f'{source.replace("…", TOKEN)} | to_file "{found}" {{ write_ndjson }}'
     with running([tenzir(), query], log):
         await until_listening(port, log)
-        rows = await deliver(streams, f"http://127.0.0.1:{port}{path}", kind, secret)
+        rows = await deliver(streams, f"{scheme}://127.0.0.1:{port}{path}", kind, secret)
         lines = [json.loads(line) for line in await until_it_has(found, len(rows))]
+    if kind == "syslog":
+        sent = [message_of(line) for line in lines]
+        assert sorted(row["id"] for row in sent) == [row["id"] for row in rows]
+        return
     if kind == "otlp":
         assert [json.loads(line["body"]["string_value"]) for line in lines] == rows
         assert [line["time"] for line in lines] == [row["created_at"] for row in rows]
@@ -203,23 +216,7 @@ def trust_of(streams: Streams, authority: Path) -> None:
     def trusted() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(authority))
 
-    sender = Sender(LOCAL, trusted, streams.clock)
-    streams.services.sender.send = sender.send
-
-
-async def test_tenzir_has_all_messages_of_syslog_over_tls(streams, tmp_path):
-    await fill(streams)
-    certificates = make_certificates(tmp_path)
-    trust_of(streams, certificates.authority)
-    port, found, log = free_port(), tmp_path / "found.ndjson", tmp_path / "log"
-    tls = f'{{certfile: "{certificates.certificate}", keyfile: "{certificates.key}"}}'
-    source = f'accept_tcp "127.0.0.1:{port}", tls={tls} {{ read_syslog octet_counting=true }}'
-    with running([tenzir(), f'{source} | to_file "{found}" {{ write_ndjson }}'], log):
-        await until_listening(port, log)
-        rows = await deliver(streams, f"syslog+tls://127.0.0.1:{port}", "syslog")
-        lines = [json.loads(line) for line in await until_it_has(found, len(rows))]
-    sent = [message_of(line) for line in lines]
-    assert sorted(row["id"] for row in sent) == [row["id"] for row in rows]
+    streams.services.sender._tls = trusted
 
 
 def message_of(line: dict[str, Any]) -> dict[str, Any]:
@@ -276,6 +273,35 @@ action(type="omfile" file="{found}" template="raw")
         rows = await deliver(streams, f"relp://127.0.0.1:{port}", "syslog")
         lines = await until_it_has(found, len(rows))
     assert [json.loads(line)["id"] for line in lines] == [row["id"] for row in rows]
+
+
+PARSE = """
+import sys
+from google.protobuf.json_format import Parse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+request = Parse(sys.stdin.buffer.read(), ExportLogsServiceRequest())
+records = request.resource_logs[0].scope_logs[0].log_records
+print(len(records), records[0].time_unix_nano, records[0].event_name)
+"""
+
+
+async def test_otlp_has_no_field_that_opentelemetry_does_not_know(streams):
+    """Its own definitions parse the JSON, and refuse other names and types."""
+    found = PYTHON.glob("lib/python3*/site-packages/opentelemetry/proto")
+    require(next(found, PYTHON / "opentelemetry-proto"))
+    await fill(streams)
+    async with receiving() as receiver:
+        rows = await deliver(streams, receiver.url, "otlp")
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [PYTHON / "bin" / "python", "-c", PARSE],
+        input=receiver.kept[0].body,
+        capture_output=True,
+    )
+    assert ran.stderr == b""
+    count, at, event = ran.stdout.decode().split()
+    assert int(count) == receiver.kept[0].body.count(b"log.record.uid")
+    assert (event, at[-3:]) == (rows[0]["event"], "000")
 
 
 async def test_rotel_has_all_records(streams, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+import yaml
 
 from service.core.settings import REPOSITORY
 from tests.service.audit.streams.receivers import deliver_all, deliver_until, receiving
@@ -45,6 +46,17 @@ async def test_the_query_for_duckdb_finds_what_is_missing(
     assert len(checked) == 2
     assert [line[4] for line in checked] == [is_complete, True]
     assert [line[2] == line[3] for line in checked] == [is_complete, True]
+
+
+def test_the_collector_of_the_page_listens_where_rows_are_sent():
+    """Each of its pipelines has parts that are declared; the rest is what a collector checks."""
+    collector = yaml.safe_load(block("yaml"))
+    endpoint = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
+    assert f"`https://HOST:{endpoint.rpartition(':')[2]}/v1/logs`" in PAGE
+    for kind, pipeline in collector["service"]["pipelines"].items():
+        assert kind == "logs"
+        assert set(pipeline["receivers"]) == set(collector["receivers"])
+        assert set(pipeline["exporters"]) == set(collector["exporters"])
 
 
 async def test_the_webhook_of_the_page_takes_what_is_signed(streams, monkeypatch):
