@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final, cast
 
 import structlog
@@ -35,6 +34,7 @@ from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.core.settings import Settings
+from service.core.threads import waited_s
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.store.store import Store
 from service.store.tables import JournalEntry, Stream
@@ -67,7 +67,6 @@ _TAKE_S: Final = 10.0
 _REST: Final = 30
 """After a batch a stream rests for so many times as long as it had to wait for a processor."""
 _REST_MAX_S: Final = 1.0
-_WAITED: Final = Path("/proc/thread-self/schedstat")
 _IDLE_S: Final = 30.0
 """How often a stream looks for rows that no look at the journal has told of, as imported ones."""
 
@@ -89,17 +88,6 @@ class Chunk:
     def lines_after(self, seq: int) -> list[Line]:
         """Those of its rows that are after `seq`."""
         return self.lines[bisect_right(self.lines, seq, key=attrgetter("seq")) :]
-
-
-def waited_s() -> float:
-    """How long this thread has waited for a processor so far, if the system tells.
-
-    Others want the processors then, and rows on their way to receivers are in less of a hurry.
-    """
-    try:
-        return int(_WAITED.read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
 
 
 def _same_rows(one: Stream, other: Stream) -> bool:
