@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
+from analytics.model.schema import NO_ROWS
 from analytics.query.aggregates import top_of
 from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation
@@ -99,6 +100,12 @@ class Reader:
             batches=tuple(b for b in snapshot.batches if b.max_seq > seq),
         )
         return self._by_seq(newer, query, seq + 1, limit)
+
+    def rows_from(self, snapshot: Snapshot, seq: int, limit: int) -> pa.Table:
+        """Rows with at least this `seq`, in no order, at most `limit`; AUDIT_SCHEMA."""
+        if snapshot.is_empty:
+            return NO_ROWS
+        return DuckDBScan(snapshot, Query(), None).some(self.resources, seq, limit)
 
     def count_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int

@@ -232,6 +232,11 @@ class DuckDBScan:
         behind = f" AND seq >= $first ORDER BY seq LIMIT {limit:d}"
         return conform(self.ask(resources, COLUMNS, behind, work, first=first))
 
+    def some(self, resources: Resources, first: int, limit: int) -> pa.Table:
+        """As `by_seq`, but any of them, in no order."""
+        behind = f" AND seq >= $first LIMIT {limit:d}"
+        return conform(self.ask(resources, COLUMNS, behind, Work(), first=first))
+
     def stream(self, resources: Resources) -> Iterator[pa.Table]:
         """The rows of the query in its order, STREAM_BATCH_ROWS at a time; AUDIT_SCHEMA."""
         is_wanted, bound = condition(self.query, self.part.watermark)

@@ -43,7 +43,7 @@ async def evidence_sign(context: CommandContext, wait_s: float) -> CommandResult
     """Take all new rows into the trees and sign checkpoints now.
 
     The service does this every minute. After an upgrade it may take a while for rows that were
-    there before: about 100,000 of them a second.
+    there before: about 200,000 of them a second.
     """
     rows = await when_lease_is_free(context.services.checkpointer.take_in, wait_s)
     return CommandResult({"rows": rows}, [f"Signed {rows} new rows."])
