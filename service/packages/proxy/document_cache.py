@@ -397,8 +397,7 @@ class DocumentCache(Generic[_Value]):
             raise
         if answer is None and known is not None and document is not None:
             self._observe("confirmed")
-            self._answered_at = now
-            await self._compare(name, partial(self.read, document, self._codec.listed), False)
+            await self._compare_confirmed(name, document, now)
             await self._files.confirm(self._key(name), now)
             confirmed = replace(document, confirmed_at=now, is_stale=False)
             return replace(known, document=confirmed, until=now + self._ages.fresh)
@@ -440,6 +439,15 @@ class DocumentCache(Generic[_Value]):
             return packed, await self._files.run_in_thread(partial(unpack, packed.content))
         except codec.invalid as error:
             raise self._unusable(document, str(error)) from error
+
+    async def _compare_confirmed(self, name: str, document: CachedDocument, now: datetime) -> None:
+        """Compare with a document that the registry still has, which may list nothing."""
+        if name in self._emptied_at and await self.read(document, self._codec.is_empty):
+            await self._compare_emptied(name)
+            return
+        await self._compare(name, partial(self.read, document, self._codec.listed), False)
+        self._emptied_at.pop(name, None)
+        self._answered_at = now
 
     async def _compare_emptied(self, name: str) -> None:
         """Compare with a package without files if the registry says so for EMPTIED_AFTER.

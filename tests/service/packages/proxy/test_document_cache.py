@@ -386,6 +386,18 @@ class TestEmptied:
             clock.now += RETRY_AFTER
             assert not (await documents.cache.get("a", "acme")).is_stale
 
+    async def test_the_time_counts_from_the_last_confirmed_list_with_files(self, documents, clock):
+        """A registry that says nothing new has listed the files all the same."""
+        documents.publishes("a", files=[1])
+        await documents.cache.get("a", "acme")
+        for _ in range(2):
+            documents.publishes("a", etag='"2"', files=[])
+            clock.now += AGES.fresh
+            assert (await documents.cache.get("a", "acme")).is_stale
+            documents.confirms("a")
+            clock.now += EMPTIED_AFTER
+            assert not (await documents.cache.get("a", "acme")).is_stale
+
     async def test_a_package_that_never_listed_anything_may(self, documents, clock):
         documents.publishes("a", files=[])
         await documents.cache.get("a", "acme")
