@@ -13,7 +13,7 @@ from analytics.model.schema import audit_id
 from analytics.query.aggregates import by_step
 from analytics.query.scans import Dense
 from service.audit.alerts.firings import Firing
-from service.audit.alerts.rules import REVOKED, AlertRule
+from service.audit.alerts.rules import AlertRule
 from service.audit.refusals import RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.tenant_log import TenantLog
 from service.store.store import Store
@@ -107,7 +107,7 @@ def _of_key(query: Query, column: str, key: str) -> Query:
 
 async def revoked_repositories(store: Store, rule: AlertRule, tenant_id: str) -> list[str]:
     """The repositories of which every binding of the organisation is revoked, if `rule` asks."""
-    if REVOKED not in rule.query:
+    if not rule.is_of_revoked:
         return []
     mine = select(Binding.repository_id).where(Binding.tenant_id == tenant_id)
     query = mine.where(Binding.revoked_at.is_not(None)).except_(

@@ -12,7 +12,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from msgspec import Meta
 
-from analytics.model.filters import FILTER_COLUMNS, Query, literal, parse_query
+from analytics.model.filters import (
+    FILTER_COLUMNS,
+    Condition,
+    Query,
+    Term,
+    among,
+    literal,
+    parse_query,
+)
 from analytics.model.instants import format_us
 from analytics.query.buckets import Bucket
 from service.audit.saved_searches import QUERY_CHARS_MAX, parse_saved_query
@@ -162,18 +170,29 @@ class AlertRule(Request):
         """Whether rows are looked at one by one: counts do not tell."""
         return bool(self.where or self.outside)
 
+    @property
+    def is_of_revoked(self) -> bool:
+        """Whether its rows are those of REVOKED."""
+        return REVOKED in parse_qs(self.query).get("repository_id", ())
+
     def rows(self, since: datetime, until: datetime, revoked: Sequence[str]) -> Query:
         """Its rows between these instants, with the `revoked` repositories in place of REVOKED."""
         filters = parse_qs(self.query, keep_blank_values=True)
-        if REVOKED in filters.get("repository_id", ()):
-            filters["repository_id"] = list(revoked) or ["0"]  # which no repository has
-        filters.setdefault("event", []).append(f"!{FIRED}")
-        return replace(parse_query(filters, has_order=False), since=since, until=until)
+        if self.is_of_revoked:
+            del filters["repository_id"]
+        query = parse_query(filters, has_order=False)
+        # Terms of ours are none of the caller's, who may have given as many as a query may have.
+        terms = {each.column: each.terms for each in query.conditions}
+        terms["event"] = *terms.get("event", ()), Term(FIRED, is_prefix=False, is_negated=True)
+        if self.is_of_revoked:  # no repository has the id 0
+            terms["repository_id"] = among("repository_id", revoked or ["0"]).terms
+        conditions = tuple(Condition(*each) for each in terms.items())
+        return replace(query, since=since, until=until, conditions=conditions)
 
     def address(self, key: str, since: datetime, until: datetime) -> str:
         """The parameters of the audit page for its rows of `key` between these instants."""
         filters = parse_qs(self.query, keep_blank_values=True)
-        if REVOKED in filters.get("repository_id", ()):  # which means others by then
+        if self.is_of_revoked:  # which means others by then
             del filters["repository_id"]
         if self.per is not None and key:
             filters[self.per] = [literal(key)]

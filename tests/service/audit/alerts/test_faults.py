@@ -7,14 +7,16 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
+from analytics.model.filters import VALUES_MAX
 from analytics.query.aggregates import by_step
 from analytics.query.buckets import Bucket
 from service.audit.alerts import alerts_api, counting, watcher
 from service.audit.alerts.firings import silences, usual_before
 from service.audit.alerts.rules import parse_rule
+from service.store.tables import Binding
 from tests.analytics.samples import sample_row
 from tests.conftest import START
-from tests.service.audit.alerts.watching import ALERTS, BLOCKED, RULES, ask, create, fired
+from tests.service.audit.alerts.watching import ALERTS, BLOCKED, RULES, ask, create, fired, tried
 
 HOUR = timedelta(hours=1)
 WIDE: dict[str, Any] = {"name": "Wide", "at_least": 1, "where": ["rows>=1"]}
@@ -46,6 +48,44 @@ async def test_a_rule_of_too_many_rows_keeps_no_other_waiting(audit, monkeypatch
         ALERTS.replace("acme", "other"), headers=audit.world.admin
     )
     assert len((await response.get_json())["alerts"]) == 1
+
+
+async def test_a_rule_of_as_many_filters_as_there_may_be_fires(audit):
+    """Its rows are those of further conditions, which must not be too many for one query."""
+    actors = "&".join(f"actor=key_{number}" for number in range(VALUES_MAX))
+    await create(audit, query=actors, at_least=1)
+    await audit.accept([sample_row(START, actor="key_7")])
+
+    assert len(await fired(audit)) == 1
+    assert (await tried(audit, query=actors, at_least=1))["count"] == 1
+
+
+async def test_many_repositories_may_have_had_their_bindings_revoked(audit):
+    """More than one query may name."""
+    revoked = {
+        "issuer": "https://issuer.example",
+        "sub_pattern": "*",
+        "event_names": [],
+        "origin": "api",
+        "added_by": "key_1",
+        "added_at": START,
+        "revoked_at": START,
+    }
+    async with audit.services.store.write() as work:
+        for number in range(VALUES_MAX + 20):
+            own = {name: f"{name}_{number}" for name in ("id", "slot", "repository_id")}
+            work.session.add(Binding(tenant_id=audit.world.acme.id, **own, **revoked))
+    query = "event=install_allowed&repository_id=%40revoked"
+    await create(audit, query=query, at_least=1, per="repository_id")
+    rows = [
+        sample_row(START, event="install_allowed", decision="ALLOWED", repository_id=name)
+        for name in ("repository_id_119", "another")
+    ]
+    await audit.accept(rows)
+
+    (alert,) = await fired(audit)
+
+    assert (alert["key"], alert["rows"]) == ("repository_id_119", 1)
 
 
 async def test_a_check_that_is_closed_at_once_breaks_no_round(audit):
