@@ -113,6 +113,7 @@ _S3: Final = (
     "tests/service/audit/backup/test_by_version.py does the same"
 )
 _CTRL_C: Final = "runs until Ctrl-C; tests/processes/test_cli_remote.py follows rows"
+_RUN: Final = "waits for a browser; tests/processes/test_cli_run.py signs in, and installs"
 _DOCKER: Final = "needs docker; test_deployment.py serves what the image contains"
 
 NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
@@ -139,6 +140,11 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ),
     ("docs/command-line.md", "countersign login https://audit.example\n"): (
         "waits for a browser; tests/browser/ approves it"
+    ),
+    ("docs/command-line.md", "countersign run -- pip"): _RUN,
+    ("docs/install-proxy.md", "countersign login "): _RUN,
+    ("docs/install-proxy.md", "make client "): (
+        "needs a checkout; tests/processes/test_client.py installs the wheel, and uses it"
     ),
     ("docs/recipes/investigate-a-bad-package.md", "countersign audit query --follow "): _CTRL_C,
     ("docs/command-line.md", "countersign audit query --follow "): _CTRL_C,
