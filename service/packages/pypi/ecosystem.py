@@ -99,7 +99,8 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
 def _publisher(provenance: Any) -> str:  # noqa: ANN401 - any JSON
     """Kind, repository and workflow of PEP 740's first publisher."""
     said = provenance["attestation_bundles"][0]["publisher"]
-    workflow = said.get("workflow") or said.get("workflow_filepath") or ""
+    # That which is verified, and not one that a registry adds under the other name.
+    workflow = said.get("workflow_filepath" if said["kind"] == "GitLab" else "workflow") or ""
     return f"{said['kind']} {said['repository']} {workflow}".rstrip()
 
 

@@ -65,6 +65,18 @@ def test_one_wrong_part_proves_nothing(path: str, value: Any) -> None:
     assert verified(changed(path, value)) == []
 
 
+@pytest.mark.parametrize(
+    ("provenance", "more"), [(GITLAB, "workflow"), (GITHUB, "workflow_filepath")]
+)
+def test_a_publisher_is_named_by_what_is_verified(provenance: Any, more: str) -> None:
+    """Others could be made of the same attestations."""
+    (bundle,) = provenance["attestation_bundles"]
+    publisher = bundle["publisher"] | {more: "other.yml"}
+    said = {**provenance, "attestation_bundles": [bundle | {"publisher": publisher}]}
+
+    assert PYPI.publisher(said) == PYPI.publisher(provenance)
+
+
 def test_without_the_extra_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypi_attestations", None)
 
