@@ -59,6 +59,9 @@ and are signed once there is time. By pauses and not by the idle class: it has t
 database at times, and who sends rows waits for that. Measured: with 10 it took a tenth of a core.
 """
 
+PAUSE_MAX_S: Final = 10.0
+"""Of one pause: the job has the lease meanwhile, which the pruner waits for."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -177,7 +180,7 @@ class Checkpointer(MeasuredJob):
         leaves: list[Leaf] = []
         async for part, waited in self._lake.iterate_in_thread(_timed(parts)):
             leaves += part
-            await asyncio.sleep(pauses * waited)
+            await asyncio.sleep(min(pauses * waited, PAUSE_MAX_S))
         return leaves, new
 
     async def _commit(

@@ -14,6 +14,7 @@ from analytics.evidence.notes import Checkpoint, Note, parse_consistency
 from analytics.model.errors import StoreUnreachable
 from service.audit import pruner
 from service.audit.evidence import bucket_checkpoints, evidence_api, monitor
+from service.audit.evidence import checkpoints as checkpointing
 from service.audit.evidence.checkpoints import Checkpointer
 from service.audit.evidence.continuity import RESTORED, resume, suspend_trees
 from service.audit.evidence.witnesses import Cosigner, add_witness
@@ -23,6 +24,7 @@ from service.store.tables import EvidenceCheckpoint, EvidenceTree, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, settings_over
 from tests.evidence.logs import SomeWitness
+from tests.polling import HANG_S
 from tests.seaweedfs import locking
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.evidence.proving import answer, checkpoints, prove, refusal, sign
@@ -42,6 +44,15 @@ async def head(audit) -> Checkpoint:
 
 async def unreachable(*_: object, **__: object) -> None:
     raise StoreUnreachable("the object store is not reachable")
+
+
+async def test_a_pause_for_others_ends(audit, monkeypatch):
+    """However long the job waited for a processor."""
+    monkeypatch.setattr(checkpointing, "PAUSE_MAX_S", 0.001)
+    await accept(audit, 3)
+
+    async with asyncio.timeout(HANG_S):
+        assert await audit.services.checkpointer.take_in(pauses=1e12) >= 3
 
 
 @pytest.mark.parametrize("path", ["/tile/2/100000000000000000", "/tile/100000000/1", "/tile/7/9"])
