@@ -512,6 +512,7 @@ def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]
     async def finish() -> None:
         stop.set()
         services.scrubber.stop()
+        services.checkpointer.stop()
         services.live.end()
         await services.keys.close()  # requests that wait for an issuer get the cached keys
         await services.sign_in.close()

@@ -146,6 +146,7 @@ async def _work(settings: Settings, serving: Serving, jobs: Jobs, beside: _Besid
         if not stop.is_set():
             stop.set()
             services.scrubber.stop()
+            services.checkpointer.stop()
             end_after(KILL_AFTER_S)
 
     on_signals(lambda *_: loop.call_soon_threadsafe(begin_stop))

@@ -8,6 +8,7 @@ size has two roots.
 import asyncio
 import secrets
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -78,12 +79,17 @@ class Checkpointer(MeasuredJob):
         self._signed_seq = -1
         """All rows up to it are signed, or of logs that are suspended."""
 
+        self._stopping = asyncio.Event()
         self._in_bucket = BucketCheckpoints(self._store, self._lake, self._clock)
 
     @property
     def lease(self) -> LeaseKeeper:
         """The lease to let trees grow."""
         return self._lease
+
+    def stop(self) -> None:
+        """Pause no longer, and begin no step that would: the process ends."""
+        self._stopping.set()
 
     async def sign_due(self) -> bool:
         """Sign a checkpoint of each organisation that has rows after its last one.
@@ -118,7 +124,8 @@ class Checkpointer(MeasuredJob):
                 with faults.of(tenant_id, utc_day(self._clock())):
                     rows += await self.grow(lease, tenant_id, pauses)
         faults.raise_first()
-        self._signed_seq = last_seq
+        if not self._stopping.is_set():
+            self._signed_seq = last_seq
         return rows
 
     async def grow(self, lease: HeldLease, tenant_id: str, pauses: float = 0) -> int:
@@ -139,6 +146,8 @@ class Checkpointer(MeasuredJob):
                 await suspend_tree(work, tenant_id, ROLLED_BACK)
             return 0
         while state.suspended is None and (first := next_seq(snapshot, seq)) is not None:
+            if pauses and self._stopping.is_set():
+                break
             end = min(first + STEP_SEQS, snapshot.watermark + 1)
             leaves, keys = await self._read(snapshot, first, end, pauses)
             seq = end - 1
@@ -180,7 +189,8 @@ class Checkpointer(MeasuredJob):
         leaves: list[Leaf] = []
         async for part, waited in self._lake.iterate_in_thread(_timed(parts)):
             leaves += part
-            await asyncio.sleep(min(pauses * waited, PAUSE_MAX_S))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), min(pauses * waited, PAUSE_MAX_S))
         return leaves, new
 
     async def _commit(

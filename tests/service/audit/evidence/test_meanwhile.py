@@ -199,6 +199,16 @@ async def test_a_suspension_meanwhile_stays(audit, monkeypatch):
     assert len(await checkpoints(audit)) == 1
 
 
+async def test_a_process_that_ends_begins_no_step_that_pauses(audit):
+    """But one that is waited for, such as before rows are pruned."""
+    await accept(audit)
+    audit.services.checkpointer.stop()
+    await audit.services.checkpointer.sign_due()
+    assert await checkpoints(audit) == []
+    await sign(audit)
+    assert len(await checkpoints(audit)) == 1
+
+
 async def test_two_restores_of_one_backup_are_two_logs(audit):
     """Both accept a rollback to the same state: none has a size of the other under its name."""
     await accept(audit)
