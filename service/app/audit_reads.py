@@ -25,8 +25,8 @@ MARKED_FOR: Final = timedelta(days=1)
 """How long other processes know that a read is recorded: one that cannot write keeps its reads."""
 
 _ENDPOINTS: Final[dict[ReadKind, str]] = {
-    "page": "dashboard.audit_page dashboard.filter_values dashboard_investigate.package_page"
-    " dashboard_investigate.run_page",
+    "page": "dashboard.audit_page dashboard.filter_values dashboard_affected.affected_by_page"
+    " dashboard_investigate.package_page dashboard_investigate.run_page",
     "row": "dashboard_investigate.row_page dashboard_investigate.row_details"
     " dashboard_investigate.proof_page audit.entry evidence.proof installs.show",
     "live": "dashboard_live.live_rows audit.accepted",

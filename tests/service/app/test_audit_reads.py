@@ -20,7 +20,6 @@ from tests.service.pages.page import AUDIT, ORG, OWN_PAGE
 
 API = "/api/v1/admin/orgs/acme/audit"
 NO_ROWS = {
-    "alerts.handle",
     "alerts.rules",
     "audit_sql.run",  # each run is a row
     "evidence.checkpoint",
