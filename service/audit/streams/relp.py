@@ -20,10 +20,14 @@ async def send_messages(
 ) -> None:
     """Send messages in a session of their own, which ends once all are acknowledged.
 
-    Raises RelpRefused, OSError, EOFError, and ValueError for an answer that is none of RELP.
+    Raises RelpRefused, OSError (also if the receiver takes no session), EOFError, and ValueError
+    for an answer that is none of RELP.
     """
     writer.write(_frame(1, b"open", _OFFER))
-    await _confirmed(reader)
+    try:
+        await _confirmed(reader)
+    except RelpRefused as error:
+        raise ConnectionRefusedError(str(error).strip()) from error
     writer.writelines([_frame(n, b"syslog", each) for n, each in enumerate(messages, 2)])
     for _ in messages:
         await _confirmed(reader)

@@ -89,12 +89,13 @@ async def test_each_message_is_acknowledged_over_tls(streams, tmp_path, monkeypa
 
 async def test_a_stream_goes_on_after_the_last_acknowledgement_alone(streams):
     """A connection that ends in between: the whole batch is sent again."""
-    left = iter([OK, OK, None])
-    async with receiving(lambda _: next(left, OK)) as receiver:
+    left, then = iter([OK, OK]), list[bytes]()
+    async with receiving(lambda _: next(left, *then or [None])) as receiver:
         await accept(streams, 5)
         stream_id = await streams.create(f"relp://127.0.0.1:{receiver.port}", kind="syslog")
         await deliver_until(streams.services, lambda: len(receiver.kept) >= 2)
         assert (await stored(streams.services, stream_id)).cursor == 0
+        then.append(OK)
         await deliver_all(streams.services, stream_id)
         assert receiver.ids == await all_ids(streams)
     assert receiver.commands.count("open") > 1
@@ -112,6 +113,24 @@ async def test_a_refused_message_is_parked(streams):
         await deliver_all(streams.services, stream_id)
         assert len(receiver.ids) == len(await all_ids(streams)) - 1
     assert (await stored(streams.services, stream_id)).parked == 1
+
+
+async def test_a_receiver_that_takes_no_session_has_refused_no_row(streams):
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"1 rsp 20 500 no more sessions\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await accept(streams, 2)
+    stream_id = await streams.create(f"relp://127.0.0.1:{port}", kind="syslog")
+    for _ in range(300):
+        await streams.services.deliveries.deliver_due()
+        await asyncio.sleep(0.001)
+    server.close()
+    stream = await stored(streams.services, stream_id)
+    assert (stream.parked, stream.cursor, stream.state) == (0, 0, "active")
+    assert "500 no more sessions" in stream.answer
 
 
 @pytest.mark.parametrize("said", [b"1 rsp x OK\n", b"1 rsp 99999999 200\n", b"1 other 6 200 OK\n"])
