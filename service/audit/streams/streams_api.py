@@ -70,7 +70,8 @@ NO_SECRET: Final = Invalid.of(
 NO_FORMAT: Final = Invalid.of("format ocsf is not for what people are sent", field="format")
 NO_ROW: Final = Invalid.of("after must be start, now or the id of a row", field="after")
 _WRITE: Final = Capability.STREAM_WRITE
-_ADDRESS: Final = re.compile(r"[^\s@]+@[a-zA-Z0-9.-]+")
+# Of the characters that RFC 5322 allows without quotes those that lead to no other address.
+_ADDRESS: Final = re.compile(r"[a-zA-Z0-9.+_'&=~-]+@[a-zA-Z0-9.-]+")
 _WITH_SECRET: Final = {"splunk_hec", "s3", "chat", "pagerduty"}
 
 resource = Resource("streams", "/streams", Tag.STREAMS, AuditServices)

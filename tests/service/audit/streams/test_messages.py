@@ -192,7 +192,18 @@ async def test_a_member_who_is_removed_gets_no_more_mail(streams):
     assert tested["answer"].startswith("mail goes to members")
 
 
-@pytest.mark.parametrize("url", ["mailto:", "mailto:soc", "mailto:a@b c", "https://acme.example"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mailto:",
+        "mailto:soc",
+        "mailto:a@b c",
+        "https://acme.example",
+        "mailto:root,x@acme.example",  # to root, of the operator's mail server
+        "mailto:<root>x@acme.example",
+        "mailto:ada%elsewhere.example@acme.example",
+    ],
+)
 async def test_an_address_that_is_none_is_refused(streams, url):
     body = {"name": "mail", "kind": "mail", "url": url}
     answer = await streams.world.client.post(
