@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 from sqlalchemy import ColumnElement, SelectBase, exists, func, or_, select, union
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from analytics.model.alert_envelopes import AlertFired
+from analytics.model.filters import InvalidQuery
 from analytics.model.instants import format_us, utc_day
 from analytics.query.buckets import Bucket
 from analytics.storage.journal_batches import JournalBatch
@@ -28,7 +30,6 @@ from analytics.storage.snapshot import Snapshot
 from service.access.callers import service_context
 from service.audit.alerts.counting import count, revoked_repositories, rows_of
 from service.audit.alerts.firings import (
-    NOTHING_USUAL,
     SILENT_FOR,
     Fired,
     Fires,
@@ -40,8 +41,8 @@ from service.audit.alerts.firings import (
 from service.audit.alerts.rules import CHECKS, COUNTING, AlertRule, Kind, rule_of
 from service.audit.clock_guard import ClockGuard
 from service.audit.leased_job import DeferredErrors, LeasedJob
-from service.audit.refusals import RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.tenant_log import TenantLog, open_log
+from service.core.errors import Invalid
 from service.core.ids import new_id
 from service.store.lease import HeldLease
 from service.store.tables import (
@@ -71,7 +72,7 @@ _WATCHED: Final = "alerts_watched"
 _COUNTED: Final = "alerts_counted"
 _log = structlog.get_logger(__name__)
 
-_Due = Mapping[str, tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]]
+_Due = Mapping[str, tuple[Organisation, list[AlertRuleEntry]]]
 """The organisations with rules that are due, and these."""
 
 
@@ -180,32 +181,36 @@ class AlertWatcher(LeasedJob):
             .where(_IS_ON, or_(*is_due))
             .order_by(Organisation.id, AlertRuleEntry.id)
         )
-        due: dict[str, tuple[Organisation, list[tuple[AlertRuleEntry, AlertRule]]]] = {}
+        due: dict[str, tuple[Organisation, list[AlertRuleEntry]]] = {}
         async with self._store.read() as session:
             for org, entry in await session.execute(query):
-                due.setdefault(org.id, (org, []))[1].append((entry, rule_of(entry)))
+                due.setdefault(org.id, (org, []))[1].append(entry)
         return due
 
     async def _watch(
-        self, round_: _Round, org: Organisation, rules: Sequence[tuple[AlertRuleEntry, AlertRule]]
+        self, round_: _Round, org: Organisation, rules: Sequence[AlertRuleEntry]
     ) -> None:
         """Evaluate each of the organisation's rules: one that fails keeps no other waiting."""
         counted = self._behind.get(org.id, round_.mark.counted)
         done, faults, day = 0, round_.faults, utc_day(round_.now)
         with faults.of(org.id, day):
             log = await open_log(self._store, self._lake, org, round_.now)
-            for entry, rule in rules:
+            for entry in rules:
                 with faults.of(org.id, day):
-                    await self._evaluate(_Watched(round_, log, entry, rule), counted)
+                    await self._evaluate(round_, log, entry, counted)
                     done += 1
         if done == len(rules):
             self._behind.pop(org.id, None)
         else:
             self._behind[org.id] = counted
 
-    async def _evaluate(self, watched: _Watched, counted: int) -> None:
-        (_, now, mark, _), rule = watched.round, watched.rule
+    async def _evaluate(
+        self, round_: _Round, log: TenantLog, entry: AlertRuleEntry, counted: int
+    ) -> None:
+        _, now, mark, _ = round_
         try:
+            rule = rule_of(entry)
+            watched = _Watched(round_, log, entry, rule)
             if rule.kind in CHECKS:
                 await self._check(watched)
             elif rule.kind == "silence":
@@ -214,9 +219,10 @@ class AlertWatcher(LeasedJob):
                 await self._count(watched, now - LATE_MAX)
             else:
                 await self._count(watched, _touched(watched.log.snapshot, counted, mark, now))
-        except (RULE_TOO_WIDE, RULE_TOO_FINE, NOTHING_USUAL) as refusal:
-            # Its rows count as counted, or it would be too many for a day.
-            _log.warning("alert_rule_refused", rule=watched.entry.id, reason=str(refusal))
+        except (Invalid, InvalidQuery, msgspec.DecodeError) as refusal:
+            # Also a rule that a later version stored, or whose time zone this machine lacks. Its
+            # rows count as counted, or it would be too many for a day.
+            _log.warning("alert_rule_refused", rule=entry.id, reason=str(refusal))
 
     async def _count(self, watched: _Watched, touched: datetime) -> None:
         now, log, rule = watched.round.now, watched.log, watched.rule

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +14,7 @@ from analytics.query.buckets import Bucket
 from service.audit.alerts import alerts_api, counting, watcher
 from service.audit.alerts.firings import silences, usual_before
 from service.audit.alerts.rules import parse_rule
-from service.store.tables import Binding
+from service.store.tables import AlertRuleEntry, Binding
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.alerts.watching import ALERTS, BLOCKED, RULES, ask, create, fired, tried
@@ -58,6 +59,27 @@ async def test_a_rule_of_as_many_filters_as_there_may_be_fires(audit):
 
     assert len(await fired(audit)) == 1
     assert (await tried(audit, query=actors, at_least=1))["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("query", "later=1"), ("outside", "Mon-Fri 08:00-18:00 No/Such")]
+)
+async def test_a_rule_of_a_later_version_keeps_no_other_waiting(audit, name, value):
+    """Neither in its organisation nor in another one."""
+    await create(audit, name="a", at_least=1)
+    later = await create(audit, name="later", at_least=1)
+    await create(audit, name="z", at_least=1)
+    async with audit.services.store.write() as work:
+        entry = await work.session.get_one(AlertRuleEntry, later)
+        definition = msgspec.json.decode(entry.definition) | {name: value}
+        entry.definition = msgspec.json.encode(definition).decode()
+    await audit.accept([sample_row(START)])
+
+    with capture_logs() as logs:
+        assert len(await fired(audit)) == 2
+
+    said = [log["rule"] for log in logs if log["event"] == "alert_rule_refused"]
+    assert said == [later]
 
 
 async def test_many_repositories_may_have_had_their_bindings_revoked(audit):
