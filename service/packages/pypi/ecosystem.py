@@ -96,6 +96,24 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
     )
 
 
+_FORGES: Final = {
+    "GitHub": (
+        "https://token.actions.githubusercontent.com",
+        "https://github.com",
+        "/.github/workflows/",
+        "workflow",
+    ),
+    "GitLab": ("https://gitlab.com", "https://gitlab.com", "//", "workflow_filepath"),
+}
+"""Issuer, address, the folder of workflows, and the member of a publisher that names its own."""
+
+_BUILD_CONFIG: Final = "1.3.6.1.4.1.57264.1.18"
+"""The extension of Fulcio's certificates that names the workflow, and of which ref it is."""
+
+_LONG: Final = 0x81
+"""In DER, the length is in one more byte."""
+
+
 def _publisher(provenance: Any) -> str:  # noqa: ANN401 - any JSON
     """Kind, repository and workflow of PEP 740's first publisher."""
     said = provenance["attestation_bundles"][0]["publisher"]
@@ -116,14 +134,40 @@ def _attested(body: bytes) -> list[str]:
         return []
     try:
         bundle = Provenance.model_validate_json(body).attestation_bundles[0]
-        # What is public of it would use the trusted root in the home directory.
-        policy = bundle.publisher._as_policy()
+        policy = _Identity(bundle.publisher)
         attested = bundle.attestations[:_ATTESTED_MAX]
         statements = [_verifier().verify_dsse(each.to_bundle(), policy)[1] for each in attested]
         said = [decode_untrusted(_STATEMENT.decode, each) for each in statements]
         return [f"sha256:{each.digest['sha256']}" for one in said for each in one.subject]
     except Exception:  # hostile JSON in libraries of others: nothing is proved
         return []
+
+
+class _Identity:
+    """A policy of sigstore: whose certificate it must be.
+
+    That of pypi-attestations cannot be had without a trusted root of the home directory.
+    """
+
+    def __init__(self, publisher: Any) -> None:  # noqa: ANN401 - of the extra
+        """Raises KeyError unless it is a publisher of GitHub or GitLab."""
+        self._issuer, host, folder, member = _FORGES[publisher.kind]
+        self._repository = f"{host}/{publisher.repository}"
+        # Of the branch or tag behind it, a publisher says nothing.
+        self._workflow = f"{self._repository}{folder}{getattr(publisher, member)}@"
+
+    def verify(self, certificate: Any) -> None:  # noqa: ANN401 - of the extra
+        """Raise an error if it is another's."""
+        from cryptography.x509 import ObjectIdentifier
+        from sigstore.verify.policy import AllOf, OIDCIssuerV2, OIDCSourceRepositoryURI
+
+        AllOf([OIDCIssuerV2(self._issuer), OIDCSourceRepositoryURI(self._repository)]).verify(
+            certificate
+        )
+        extension = certificate.extensions.get_extension_for_oid(ObjectIdentifier(_BUILD_CONFIG))
+        encoded = extension.value.public_bytes()  # a UTF8String in DER
+        if not encoded[3 if encoded[1] == _LONG else 2 :].startswith(self._workflow.encode()):
+            raise ValueError("another workflow")
 
 
 @cache
