@@ -30,6 +30,8 @@ from analytics.storage.snapshot import Snapshot
 
 _LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
 _CHECKSUM: Final = struct.Struct("<I")
+_SEQ: Final = struct.Struct("<q")
+_SEQS_DAMAGED: Final = "the stored seqs of groups are damaged"
 _JOINED_ROWS: Final = 32_768
 
 
@@ -195,32 +197,30 @@ def _joined(by_day: Iterable[tuple[date, pa.Table]]) -> Iterator[tuple[date, pa.
         yield kind[0], pa.concat_tables(held)
 
 
-def _with_checksum(content: bytes) -> bytes:
-    """What has no hash of its own, as it is stored."""
-    return _CHECKSUM.pack(zlib.crc32(content)) + content
-
-
-def _checked(stored: bytes, what: str) -> bytes:
-    """See `_with_checksum`. Raises LeavesDiffer, which names `what` is damaged."""
-    content = stored[_CHECKSUM.size :]
-    if stored != _with_checksum(content):
-        raise LeavesDiffer(f"the stored {what} are damaged")
-    return content
-
-
 def pack_seqs(seqs: Sequence[int]) -> bytes:
-    """First seqs of groups, as they are stored: their differences, compressed.
+    """First seqs of groups, as they are stored: their differences, compressed, and a checksum.
 
-    Compression has a checksum, but not of the bits that fill its last byte.
+    Compression has one, too, but not of the bits that fill its last byte.
     """
     differences = [seq - before for seq, before in zip(seqs, [0, *seqs], strict=False)]
-    return _with_checksum(zlib.compress(struct.pack(f"<{len(differences)}q", *differences)))
+    content = zlib.compress(struct.pack(f"<{len(differences)}q", *differences))
+    return content + _CHECKSUM.pack(zlib.crc32(content))
 
 
 def unpack_seqs(stored: bytes) -> list[int]:
     """See `pack_seqs`. Raises LeavesDiffer."""
-    differences = zlib.decompress(_checked(stored, "seqs of groups"))
-    return list(accumulate(each for (each,) in struct.iter_unpack("<q", differences)))
+    stream = zlib.decompressobj()
+    try:
+        differences = stream.decompress(stored)
+    except zlib.error as error:
+        raise LeavesDiffer(_SEQS_DAMAGED) from error
+    checksum = stream.unused_data
+    content = stored[: len(stored) - len(checksum)]
+    # Nodes of an earlier version store none, and read over this one.
+    is_whole = stream.eof and checksum in {b"", _CHECKSUM.pack(zlib.crc32(content))}
+    if not is_whole or len(differences) % _SEQ.size:
+        raise LeavesDiffer(_SEQS_DAMAGED)
+    return list(accumulate(each for (each,) in _SEQ.iter_unpack(differences)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +233,16 @@ class PrunedLeaf:
 
 
 def pack_pruned(leaves: Iterable[PrunedLeaf]) -> bytes:
-    """The pruned leaves of a group, as they are stored."""
-    return _with_checksum(b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves))
+    """The pruned leaves of a group, as they are stored: with a checksum, as seqs have no hash."""
+    content = b"".join(_LEAF.pack(leaf.place, leaf.seq, leaf.hash) for leaf in leaves)
+    return _CHECKSUM.pack(zlib.crc32(content)) + content
 
 
-def unpack_pruned(stored: bytes) -> list[PrunedLeaf]:
+def unpack_pruned(content: bytes) -> list[PrunedLeaf]:
     """See `pack_pruned`. Raises LeavesDiffer."""
-    leaves = _checked(stored, "hashes of pruned rows")
+    checksum, leaves = content[: _CHECKSUM.size], content[_CHECKSUM.size :]
+    if checksum != _CHECKSUM.pack(zlib.crc32(leaves)) or len(leaves) % _LEAF.size:
+        raise LeavesDiffer("the stored hashes of pruned rows are damaged")
     return [PrunedLeaf(*fields) for fields in _LEAF.iter_unpack(leaves)]
 
 

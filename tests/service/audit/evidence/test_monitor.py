@@ -3,16 +3,11 @@
 import re
 
 import pytest
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
-from alembic.script import ScriptDirectory
 from sqlalchemy import delete, select, update
 
 from analytics.evidence.notes import Checkpoint, Note
 from service.audit.evidence.keys import derive
 from service.audit.evidence.prover import note_of
-from service.core.settings import REPOSITORY
-from service.store.engine_factory import create_engines
 from service.store.tables import (
     EvidenceCheckpoint,
     EvidenceDayKey,
@@ -186,32 +181,3 @@ async def test_differences_are_a_row_and_the_log_is_due_again_after_the_interval
     exposed = signed.services.metrics.exposition().decode()
     (found,) = re.findall(r"^countersign_evidence_differences (\S+)$", exposed, re.MULTILINE)
     assert float(found) >= row["payload"]["count"]
-
-
-async def test_seqs_from_before_they_had_a_checksum_get_one(signed):
-    """As an upgrade finds them."""
-    key = (EvidenceTile.tenant_id, EvidenceTile.level, EvidenceTile.number)
-    async with signed.services.store.write() as work:
-        tiles = (await work.session.scalars(select(EvidenceTile).order_by(*key))).all()
-        now = [tile.first_seqs for tile in tiles]
-        for tile in tiles:
-            tile.first_seqs = tile.first_seqs and tile.first_seqs[4:]
-    assert await compare(signed) == ["tile 1/0: the stored seqs of groups are damaged"]
-    scripts = ScriptDirectory(REPOSITORY / "service" / "store" / "migrations")
-    script = scripts.get_revision("0036")
-    assert script is not None
-    settings = signed.services.settings
-    engines = create_engines(settings.database, settings.database_wait_s)
-
-    def upgrade(connection) -> None:
-        with Operations.context(MigrationContext.configure(connection)):
-            script.module.upgrade()
-
-    async with engines.migration() as connection:
-        await connection.run_sync(upgrade)
-    await engines.dispose()
-
-    assert await compare(signed) == []
-    async with signed.services.store.read() as session:
-        after = await session.scalars(select(EvidenceTile).order_by(*key))
-        assert [tile.first_seqs for tile in after] == now
