@@ -185,4 +185,4 @@ def test_past_installs_that_an_advisory_affects_are_shown(home: Home):
     assert {each["org"] for each in none} == {each["org"] for each in found}
     assert all(each["affected"] == [] for each in none)
     assert (of_acme["is_in_force"], of_acme["affected"], of_acme["entries"]) == (True, [], [])
-    assert "no advisory and no deny rule in force has the id MAL-2" in refused.refusal
+    assert "no advisory, deny rule or withdrawn release has the id MAL-2" in refused.refusal

@@ -59,6 +59,7 @@ def adding(slug: str):
             "trust_revision": 0,
             "matched_generation": None,
             "matched_revision": None,
+            "matched_withdrawn_at": None,
         }
         work.transaction.run(ADD, [line])
         return slug
