@@ -64,9 +64,11 @@ _CHUNKS_BYTES: Final = 64 * 2**20
 """What all streams together keep of rows that were read and are not sent."""
 _TAKE_S: Final = 10.0
 """How often the lease is asked for while another process has it: each time is a commit."""
-_REST: Final = 30
-"""After a batch a stream rests for so many times as long as it had to wait for a processor."""
-_REST_MAX_S: Final = 1.0
+_REST: Final = 100
+"""After a full batch a stream rests for so many times as long as it had to wait for a processor."""
+_REST_MAX_S: Final = 2.0
+_WAIT_S: Final = 0.001
+"""For so long a batch waits for a processor on a machine with nothing else to do."""
 _IDLE_S: Final = 30.0
 """How often a stream looks for rows that no look at the journal has told of, as imported ones."""
 
@@ -350,7 +352,10 @@ class Courier:
             "denied_since": None,
             "cursor_at": instant(batch[-1].received_us),
         }
-        return min(_REST_MAX_S, _REST * (self._all.waited_s() - waited_s))
+        if len(batch) == len(lines) < self._batch_rows:
+            return 0.0
+        waited_s = self._all.waited_s() - waited_s - _WAIT_S
+        return min(_REST_MAX_S, _REST * max(0.0, waited_s))
 
     def _accept(self, upto: int) -> None:
         """All up to this seq is delivered, or parked."""
