@@ -3,28 +3,43 @@
 from functools import cache
 from typing import Final
 
-from sqlalchemy import Connection, String, column, inspect, select
-from sqlalchemy import table as named_table
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    insert,
+    inspect,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.core.errors import Conflict
 from service.core.settings import REPOSITORY
 from service.store.engines import Engines
 from service.store.faults import store_faults
+from service.store.journal import SEQ
 from service.store.postgres.columns import set_up_columns
 from service.store.store import Store
-from service.store.tables import Base
+from service.store.tables import Base, Counter
 
 COPYING: Final = "copying "
 """Before a version: a copy of this database is about to be in use, see `database_copy`."""
 MOVED: Final = "moved "
 """Before a version: all rows were copied to another database, which is used instead."""
 
-VERSION_TABLE: Final = named_table("alembic_version", column("version_num", String()))
+VERSION_TABLE: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 """Alembic's own: one row with the last migration applied."""
 
 FIRST: Final = "0023"
-"""The oldest schema: older ones were never released."""
+"""The oldest schema that is migrated: older ones were never released."""
 LAST_WITH_ALL_STEPS: Final = "513ddf63"
 """The last commit that migrates a database of an older schema to FIRST."""
 
@@ -100,13 +115,24 @@ def check_version(version: str) -> None:
 def upgrade(connection: Connection) -> None:
     """Apply all missing migrations in the transaction of `connection`; raises as `migrate`."""
     if not _is_current(connection):
-        _run_migrations(connection)
+        if current_version(connection) is None:
+            _create_tables(connection)
+        else:
+            _run_migrations(connection)
         if connection.dialect.name == "postgresql":
             set_up_columns(connection, Base.metadata)
 
 
+def _create_tables(connection: Connection) -> None:
+    """All tables as they are declared, which is what all migrations make of an older database."""
+    Base.metadata.create_all(connection, checkfirst=False)
+    VERSION_TABLE.create(connection)
+    connection.execute(insert(Counter).values(name=SEQ, value=0))
+    connection.execute(insert(VERSION_TABLE).values(version_num=latest_version()))
+
+
 def _run_migrations(connection: Connection) -> None:
-    # Imported here, because they take 10 MB and a process whose database is current needs neither.
+    # Imported here: they take 10 MB, which only a process with an older database needs.
     from alembic import command
     from alembic.config import Config
 

@@ -316,8 +316,6 @@ from alembic import op
 
 revision = "9999"
 down_revision = "{NEWEST_REVISION}"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.store.tables.base import Base
+from service.store.tables.base import Base, partial_index
 
 
 class JournalEntry(Base):
@@ -23,7 +23,7 @@ class JournalEntry(Base):
     tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
     day: Mapped[date]
     rows: Mapped[int]
-    size: Mapped[int] = mapped_column(default=0)
+    size: Mapped[int] = mapped_column(default=0, server_default="0")
     min_created_at: Mapped[datetime | None]
     max_created_at: Mapped[datetime | None]
     received_at: Mapped[datetime]
@@ -84,8 +84,8 @@ class SegmentEntry(Base):
     max_seq: Mapped[int]
     event_counts: Mapped[dict[str, int]]
     decision_counts: Mapped[dict[str, int]]
-    seq_base: Mapped[int] = mapped_column(default=0)
-    schema_version: Mapped[int] = mapped_column(default=1)
+    seq_base: Mapped[int] = mapped_column(default=0, server_default="0")
+    schema_version: Mapped[int] = mapped_column(default=1, server_default="1")
     sha256: Mapped[str | None]
     index_size: Mapped[int | None]
     index_sha256: Mapped[str | None]
@@ -171,25 +171,9 @@ class ExportEntry(Base):
     checkpoint_key_id: Mapped[str | None]
 
 
-Index(
-    "exports_under_way",
-    ExportEntry.progress_at,
-    sqlite_where=ExportEntry.ended_at.is_(None),
-    postgresql_where=ExportEntry.ended_at.is_(None),
-)
-
-Index(
-    "damaged_segments",
-    SegmentEntry.tenant_id,
-    sqlite_where=SegmentEntry.damage.is_not(None),
-    postgresql_where=SegmentEntry.damage.is_not(None),
-)
-Index(
-    "damaged_batches",
-    JournalEntry.tenant_id,
-    sqlite_where=JournalEntry.damage.is_not(None),
-    postgresql_where=JournalEntry.damage.is_not(None),
-)
+partial_index("exports_under_way", ExportEntry.ended_at.is_(None), ExportEntry.progress_at)
+partial_index("damaged_segments", SegmentEntry.damage.is_not(None), SegmentEntry.tenant_id)
+partial_index("damaged_batches", JournalEntry.damage.is_not(None), JournalEntry.tenant_id)
 
 
 class Counter(Base):

@@ -5,8 +5,18 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import JSON, BigInteger, Date, Dialect, LargeBinary, MetaData, String
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Date,
+    Dialect,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+)
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute
 from sqlalchemy.types import TypeDecorator
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,3 +97,13 @@ class Base(DeclarativeBase):
         dict[str, dict[str, str]]: JSON(none_as_null=True),
         dict[str, list[str]]: JSON,
     }
+
+
+def partial_index(
+    name: str,
+    where: ColumnElement[bool],
+    *columns: InstrumentedAttribute[Any],
+    unique: bool = False,
+) -> None:
+    """Add an index of the rows for which a condition holds to the table of `columns`."""
+    Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.store.tables.base import AnyText, Base
+from service.store.tables.base import AnyText, Base, partial_index
 
 
 class Origin(StrEnum):
@@ -50,21 +50,10 @@ class Binding(Base):
     """What tokens that were admitted since `seen_since` had (seen_claims.py)."""
 
 
-Index(
-    "one_active_per_slot",
-    Binding.slot,
-    unique=True,
-    sqlite_where=Binding.revoked_at.is_(None),
-    postgresql_where=Binding.revoked_at.is_(None),
-)
+partial_index("one_active_per_slot", Binding.revoked_at.is_(None), Binding.slot, unique=True)
 
 
-Index(
-    "active_by_tenant",
-    Binding.tenant_id,
-    sqlite_where=Binding.revoked_at.is_(None),
-    postgresql_where=Binding.revoked_at.is_(None),
-)
+partial_index("active_by_tenant", Binding.revoked_at.is_(None), Binding.tenant_id)
 
 
 class RejectedSubject(Base):

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.store.tables.base import Base
+from service.store.tables.base import Base, partial_index
 
 
 class EvidenceTree(Base):
@@ -70,11 +70,10 @@ class EvidenceCheckpoint(Base):
     stored_at: Mapped[datetime | None]
 
 
-Index(
+partial_index(
     "evidence_checkpoints_to_store",
+    EvidenceCheckpoint.stored_at.is_(None),
     EvidenceCheckpoint.tenant_id,
-    sqlite_where=EvidenceCheckpoint.stored_at.is_(None),
-    postgresql_where=EvidenceCheckpoint.stored_at.is_(None),
 )
 
 

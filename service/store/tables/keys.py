@@ -24,7 +24,7 @@ class ApiKey(Base):
     project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
     name: Mapped[str]
     secret_hash: Mapped[str] = mapped_column(unique=True)
-    scopes: Mapped[list[str]] = mapped_column(default=list)
+    scopes: Mapped[list[str]] = mapped_column(default=list, server_default="[]")
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     created_by: Mapped[str | None]

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.store.tables.base import Base
+from service.store.tables.base import Base, partial_index
 
 
 class Member(Base):
@@ -29,25 +29,19 @@ class Member(Base):
     user_handle: Mapped[str | None]
 
 
-Index(
-    "one_member_per_email",
-    Member.tenant_id,
-    Member.email,
-    unique=True,
-    sqlite_where=Member.removed_at.is_(None),
-    postgresql_where=Member.removed_at.is_(None),
+partial_index(
+    "one_member_per_email", Member.removed_at.is_(None), Member.tenant_id, Member.email, unique=True
 )
 
 
-Index(
+partial_index(
     "one_member_per_identity",
+    Member.removed_at.is_(None),
     Member.identity_provider,
     Member.identity_namespace,
     Member.identity_subject,
     Member.tenant_id,
     unique=True,
-    sqlite_where=Member.removed_at.is_(None),
-    postgresql_where=Member.removed_at.is_(None),
 )
 
 

@@ -27,7 +27,7 @@ class Organisation(Base):
     created_at: Mapped[datetime]
     held_since: Mapped[datetime | None]
     held_reason: Mapped[str | None]
-    trust_revision: Mapped[int] = mapped_column(default=0)
+    trust_revision: Mapped[int] = mapped_column(default=0, server_default="0")
     matched_generation: Mapped[int | None]
     matched_revision: Mapped[int | None]
     matched_withdrawn_at: Mapped[datetime | None]

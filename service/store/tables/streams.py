@@ -24,7 +24,7 @@ class Stream(Base):
     tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), index=True)
     name: Mapped[str]
     kind: Mapped[str]
-    format: Mapped[str] = mapped_column(default="wire")
+    format: Mapped[str] = mapped_column(default="wire", server_default="wire")
     url: Mapped[str]
     query: Mapped[str]
     secret: Mapped[str]

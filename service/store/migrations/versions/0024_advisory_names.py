@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0024"
 down_revision = "0023"
-branch_labels = None
-depends_on = None
 
 _COLUMNS = ("name", "ecosystem", "package", "advisory_id")
 

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0032"
 down_revision = "0031"
-branch_labels = None
-depends_on = None
 
 _TEXTS = ("name", "kind", "url", "query", "secret", "state", "created_by")
 _NUMBERS = ("revision", "cursor", "reconciled_seq", "reconciled_at", "parked", "created_at")

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from service.store.migrate import migrate
 from service.store.tables import Base
 from tests.postgres import EMPTY, PostgresServer
+from tests.service.store.first_schema import make_first_schema
 from tests.service.store.postgres.conftest import open_engines
 
 INDEXES = text("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()")
@@ -34,10 +35,12 @@ async def test_nodes_that_start_at_once_migrate_once(empty_url: str):
     assert (len(versions), len(counters)) == (1, 1)
 
 
-async def test_migrating_an_empty_database_makes_the_declared_tables(
+async def test_migrating_the_first_schema_makes_the_declared_tables(
     empty_url: str, postgres: PostgresServer
 ):
     migrated = open_engines(empty_url)
+    async with migrated.migration() as connection:
+        await connection.run_sync(make_first_schema)
     await migrate(migrated)
     async with migrated.reader.connect() as connection:
         differences = await connection.run_sync(
