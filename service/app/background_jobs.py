@@ -7,7 +7,7 @@ from typing import Final
 from service.access.callers import service_context
 from service.app.composition import Services
 from service.audit.export_entries import close_silent_exports
-from service.audit.maintenance import BackgroundJob, Maintenance, maintenance_jobs
+from service.audit.maintenance import BackgroundJob, Maintenance
 from service.audit.streams.delivery import ROUND_S
 from service.packages.install_tokens.machine_tokens import delete_expired_machine_tokens
 from service.packages.install_tokens.tokens import delete_expired_tokens
@@ -18,6 +18,12 @@ WRITE_BEHIND_INTERVAL_S: Final = 2.0
 """A killed process loses the uses and rejections that it recorded in this time."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
 CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
+EXPIRE_INTERVAL_S: Final = 3_600.0
+"""Each expiry is a commit of its own: one an hour instead of one for each snapshot."""
+
+MERGES_MAX: Final = 1
+"""Merges in one round, so that no other job waits while a year of days is compacted."""
+
 ALERT_INTERVAL_S: Final = 10.0
 """How long after its rows a rule fires, at most, while the evaluation keeps up."""
 
@@ -54,72 +60,74 @@ def all_jobs(services: Services) -> list[Maintenance]:
     return busy_jobs(services) + stream_jobs(services) + other_jobs(services)
 
 
+def _loop(services: Services, round_s: float, *jobs: BackgroundJob) -> Maintenance:
+    return Maintenance(jobs, round_s, services.clock, services.metrics)
+
+
 def maintenance(services: Services) -> Maintenance:
-    """The jobs on segments, except sealing."""
-    jobs = maintenance_jobs(
-        services.settings,
-        services.compactor,
-        services.indexer,
-        services.pruner,
-        services.publisher,
-        services.locker,
-        services.garbage_collector,
+    """The jobs on segments, except sealing, in the order in which a round runs them."""
+    settings, garbage_collector = services.settings, services.garbage_collector
+    swept: dict[str, Callable[[], Awaitable[object]]] = {
+        "unlink_retired": garbage_collector.unlink_retired,
+        "drop_copies": garbage_collector.drop_copies,
+        "clear_orphans": garbage_collector.clear_orphans,
+        "delete_expired_answers": garbage_collector.delete_expired_answers,
+    }
+    every_s, publisher = settings.sweep_interval_s, services.publisher
+    return _loop(
+        services,
+        settings.seal_interval_s,
+        BackgroundJob(
+            "compact", every_s, partial(services.compactor.compact_due, merges_max=MERGES_MAX)
+        ),
+        BackgroundJob("index", every_s, services.indexer.build_missing),
+        BackgroundJob("prune", settings.prune_interval_s, services.pruner.prune_in_background),
+        BackgroundJob("publish_lake", settings.lake_publish_interval_s, publisher.publish_due),
+        BackgroundJob("expire_lake", EXPIRE_INTERVAL_S, publisher.expire_due),
+        BackgroundJob("lock_segments", every_s, services.locker.lock_due),
+        *(BackgroundJob(name, every_s, run) for name, run in swept.items()),
     )
-    return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
 
 
 def signing(services: Services) -> Maintenance:
     """The job that signs checkpoints, in a loop of its own: a merge may take minutes."""
-    settings = services.settings
-    jobs = [
-        BackgroundJob(
-            "sign_checkpoints", settings.checkpoint_interval_s, services.checkpointer.sign_due
-        ),
-    ]
-    return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
+    settings, sign = services.settings, services.checkpointer.sign_due
+    job = BackgroundJob("sign_checkpoints", settings.checkpoint_interval_s, sign)
+    return _loop(services, settings.seal_interval_s, job)
 
 
 def cosigning(services: Services) -> Maintenance:
     """The job that asks witnesses, in a loop of its own: they may be slow."""
-    settings = services.settings
-    jobs = [
-        BackgroundJob(
-            "cosign_checkpoints", settings.checkpoint_interval_s, services.cosigner.cosign_due
-        )
-    ]
-    return Maintenance(jobs, settings.seal_interval_s, services.clock, services.metrics)
+    settings, cosign = services.settings, services.cosigner.cosign_due
+    job = BackgroundJob("cosign_checkpoints", settings.checkpoint_interval_s, cosign)
+    return _loop(services, settings.seal_interval_s, job)
 
 
 def matching(services: Services) -> Maintenance:
     """The job that compares past installs with new rules, in a loop of its own: it may be long."""
     every_s = services.settings.seal_interval_s
-    jobs = [BackgroundJob("match_installs", every_s, services.retro.match_due)]
-    return Maintenance(jobs, every_s, services.clock, services.metrics)
+    return _loop(
+        services, every_s, BackgroundJob("match_installs", every_s, services.retro.match_due)
+    )
 
 
 def alerting(services: Services) -> Maintenance:
     """The job that evaluates alert rules, in a loop of its own: counts may take seconds."""
-    jobs = [BackgroundJob("watch_alerts", ALERT_INTERVAL_S, services.alerts.watch_due)]
-    return Maintenance(jobs, ALERT_INTERVAL_S, services.clock, services.metrics)
+    job = BackgroundJob("watch_alerts", ALERT_INTERVAL_S, services.alerts.watch_due)
+    return _loop(services, ALERT_INTERVAL_S, job)
 
 
 def sealing(services: Services) -> Maintenance:
     """The job that requests ask for, in a loop of its own: it does not wait for a merge."""
-    jobs = [
-        BackgroundJob(
-            "seal",
-            services.settings.seal_interval_s,
-            services.sealer.seal_due,
-            services.sealer.wanted,
-        )
-    ]
-    return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+    every_s, sealer = services.settings.seal_interval_s, services.sealer
+    return _loop(services, every_s, BackgroundJob("seal", every_s, sealer.seal_due, sealer.wanted))
 
 
 def streaming(services: Services) -> Maintenance:
     """The job that delivers streams; its tasks go on between two rounds."""
-    jobs = [BackgroundJob("deliver_streams", 0, services.deliveries.deliver_due)]
-    return Maintenance(jobs, ROUND_S, services.clock, services.metrics)
+    return _loop(
+        services, ROUND_S, BackgroundJob("deliver_streams", 0, services.deliveries.deliver_due)
+    )
 
 
 def write_behind(services: Services) -> Maintenance:
@@ -127,18 +135,20 @@ def write_behind(services: Services) -> Maintenance:
 
     Apart from maintenance, because a merge of segments may take longer than that.
     """
-    jobs = [
-        # Of no interval: due in each round of WRITE_BEHIND_INTERVAL_S.
+    return _loop(
+        services,
+        WRITE_BEHIND_INTERVAL_S,
+        # Of no interval: due in each round.
         BackgroundJob("count_uses", 0, services.binding_use.flush),
         BackgroundJob("record_key_uses", 0, services.key_use.flush),
         BackgroundJob("record_rejections", 0, services.rejected.flush),
         BackgroundJob("record_reads", 0, services.audit_reads.flush),
-    ]
-    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+    )
 
 
 def housekeeping(services: Services) -> Maintenance:
     """What is closed and deleted besides segments."""
+    close = partial(close_broken_exports, services)
     swept: dict[str, Callable[[], Awaitable[object]]] = {
         "delete_expired_rejections": services.rejected.delete_expired,
         "delete_expired_sessions": services.authenticator.delete_expired_sessions,
@@ -147,18 +157,13 @@ def housekeeping(services: Services) -> Maintenance:
         "delete_expired_artifacts": partial(delete_old_artifacts, services),
         "sweep_package_cache": services.packages.sweep,
     }
-    jobs = [
-        BackgroundJob(
-            "close_broken_exports",
-            CLOSE_EXPORTS_INTERVAL_S,
-            partial(close_broken_exports, services),
-        ),
-        *(
-            BackgroundJob(name, services.settings.sweep_interval_s, run)
-            for name, run in swept.items()
-        ),
-    ]
-    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+    every_s = services.settings.sweep_interval_s
+    return _loop(
+        services,
+        WRITE_BEHIND_INTERVAL_S,
+        BackgroundJob("close_broken_exports", CLOSE_EXPORTS_INTERVAL_S, close),
+        *(BackgroundJob(name, every_s, run) for name, run in swept.items()),
+    )
 
 
 async def delete_expired_install_tokens(services: Services) -> None:
@@ -185,23 +190,20 @@ async def close_broken_exports(services: Services) -> int:
 
 def scrubbing(services: Services) -> Maintenance:
     """The verification of what is stored, in a loop of its own: it waits most of the time."""
-    jobs = [
-        BackgroundJob("scrub", services.settings.sweep_interval_s, services.scrubber.scrub_due),
-        BackgroundJob(
-            "scrub_copies", services.settings.sweep_interval_s, services.scrubber.scrub_copies
-        ),
-        BackgroundJob(
-            "compare_evidence", services.settings.sweep_interval_s, services.monitor.compare_due
-        ),
-    ]
-    interval_s = services.settings.seal_interval_s
-    return Maintenance(jobs, interval_s, services.clock, services.metrics)
+    every_s, scrubber = services.settings.sweep_interval_s, services.scrubber
+    return _loop(
+        services,
+        services.settings.seal_interval_s,
+        BackgroundJob("scrub", every_s, scrubber.scrub_due),
+        BackgroundJob("scrub_copies", every_s, scrubber.scrub_copies),
+        BackgroundJob("compare_evidence", every_s, services.monitor.compare_due),
+    )
 
 
 def suspicion(services: Services) -> Maintenance:
     """The verification of what requests of this process could not read; each process does it."""
-    jobs = [BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))]
-    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+    job = BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))
+    return _loop(services, WRITE_BEHIND_INTERVAL_S, job)
 
 
 async def verify_suspects(services: Services) -> bool:
@@ -212,5 +214,5 @@ async def verify_suspects(services: Services) -> bool:
 
 def key_renewal(services: Services) -> Maintenance:
     """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
-    jobs = [BackgroundJob("renew_keys", 0, services.keys.refresh_due)]
-    return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, services.clock, services.metrics)
+    job = BackgroundJob("renew_keys", 0, services.keys.refresh_due)
+    return _loop(services, KEY_RENEWAL_INTERVAL_S, job)

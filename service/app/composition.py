@@ -13,7 +13,8 @@ from service.access.authorization import Authorizer
 from service.access.key_use import KeyUse
 from service.access.sign_in.services import SignInServices
 from service.app.audit_reads import AuditReads
-from service.app.system import Scrapes, SystemServices
+from service.app.scrapes import Scrapes
+from service.app.system import SystemServices
 from service.audit.alerts.watcher import AlertWatcher
 from service.audit.clock_guard import ClockGuard
 from service.audit.compactor import Compactor
@@ -33,7 +34,7 @@ from service.audit.query_service import AuditQueryService
 from service.audit.scrubber import Scrubber
 from service.audit.sealer import Sealer
 from service.audit.segment_locks import SegmentLocker
-from service.audit.services import AuditServices
+from service.audit.services import AuditServices, OperatorServices
 from service.audit.sql_runs import SqlRunner
 from service.audit.streams.delivery import Deliveries
 from service.audit.streams.sending import Sender
@@ -50,13 +51,11 @@ from service.core.metrics import Metrics
 from service.core.process_metrics import METRICS_FOLDER
 from service.core.secrets import derive_key
 from service.core.settings import Settings
-from service.orgs.api_keys import count_expiring_keys
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.install_tokens.authorization import InstallAuthorizer
 from service.packages.install_tokens.exchange import InstallTokenIssuer
 from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.policy_cache import PolicyCache
-from service.packages.policy.repository import load_feed_states
 from service.packages.policy.search_ids import read_advisory, read_rule
 from service.packages.proxy.admission import AnswerLimiter
 from service.packages.proxy.artifacts import Artifacts
@@ -141,16 +140,12 @@ class _SegmentJobs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Services(_Trust, _SegmentJobs, _Installs):
+class Services(_Trust, _SegmentJobs, _Installs, OperatorServices):
     """Everything one process shares between its requests.
 
     Commands and background jobs use it as a whole; routes receive `groups` of it.
     """
 
-    settings: Settings
-    clock: Clock
-    store: Store
-    lake: Lake
     audit_queries: AuditQueryService
     exporter: Exporter
     sql_runner: SqlRunner
@@ -188,25 +183,14 @@ class Services(_Trust, _SegmentJobs, _Installs):
             self.proxy,
             self.sign_in,
             self._system_services(),
-            DashboardServices(
-                *shared,
-                audit,
-                bindings,
-                self.sign_in,
-            ),
+            DashboardServices(*shared, audit, bindings, self.sign_in),
             self.live,
             self.packages,
             self.clock_guard,
         )
 
     def _system_services(self) -> SystemServices:
-        scrapes = Scrapes(
-            self.store,
-            self.metrics,
-            load_feed_states,
-            lambda session: count_expiring_keys(session, self.clock()),
-            self.settings.metrics_max_age_s,
-        )
+        scrapes = Scrapes(self.store, self.metrics, self.clock, self.settings.metrics_max_age_s)
         token = None if self.settings.metrics_open else self.settings.metrics_token
         return SystemServices(self.store, self.lake, scrapes, token, self.proxy.circuits)
 
@@ -360,35 +344,23 @@ def _segment_jobs(
     metrics: Metrics,
     transport: httpx2.AsyncBaseTransport | None,
 ) -> _SegmentJobs:
-    lease_time = timedelta(seconds=settings.lease_s)
-    lease = LeaseKeeper(store, settings.data_dir, lease_time)
-    scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
-    seal_lease = LeaseKeeper(store, settings.data_dir, lease_time, SEAL)
-    evidence_lease = LeaseKeeper(store, settings.data_dir, lease_time, EVIDENCE)
-    retro_lease = LeaseKeeper(store, settings.data_dir, lease_time, RETRO)
-    stream_lease = LeaseKeeper(store, settings.data_dir, lease_time, STREAMS)
+    keeper = partial(LeaseKeeper, store, settings.data_dir, timedelta(seconds=settings.lease_s))
+    lease, scrub_lease = keeper(), keeper(SCRUB)
     sender = Sender(settings.stream_networks, client_tls, clock, smtp_url=settings.smtp_url)
     job = (settings, store, lake, lease, clock)
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
     publisher = Publisher(*job, compactor)
-    checkpointer = Checkpointer(settings, store, lake, evidence_lease, clock, metrics)
+    checkpointer = Checkpointer(settings, store, lake, keeper(EVIDENCE), clock, metrics)
     return _SegmentJobs(
         lease=lease,
         clock_guard=clock_guard,
-        sealer=Sealer(settings, store, lake, seal_lease, clock),
+        sealer=Sealer(settings, store, lake, keeper(SEAL), clock),
         checkpointer=checkpointer,
         monitor=Monitor(settings, store, lake, scrub_lease, clock, metrics),
         # Also where nothing else is asked of the network: what signs asks the witnesses.
         cosigner=Cosigner(store, lake, clock, transport),
-        alerts=AlertWatcher(
-            settings,
-            store,
-            lake,
-            LeaseKeeper(store, settings.data_dir, lease_time, ALERTS),
-            clock,
-            clock_guard,
-        ),
+        alerts=AlertWatcher(settings, store, lake, keeper(ALERTS), clock, clock_guard),
         importer=Importer(*job),
         compactor=compactor,
         indexer=Indexer(store, lake, lease),
@@ -397,9 +369,9 @@ def _segment_jobs(
         locker=SegmentLocker(*job, metrics),
         garbage_collector=GarbageCollector(*job, publisher),
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
-        retro=RetroMatcher(settings, store, lake, retro_lease, metrics),
+        retro=RetroMatcher(settings, store, lake, keeper(RETRO), metrics),
         sender=sender,
-        deliveries=Deliveries(settings, store, lake, stream_lease, sender, clock, metrics),
+        deliveries=Deliveries(settings, store, lake, keeper(STREAMS), sender, clock, metrics),
     )
 
 

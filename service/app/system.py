@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 import hmac
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,13 +11,11 @@ import msgspec
 from msgspec import Struct
 from quart import Blueprint, Request, Response, current_app, request
 from quart.typing import ResponseReturnValue
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.export.compression import Compression, compressed
+from service.app.scrapes import Scrapes
 from service.audit.lake import Lake
-from service.audit.stats import storage_stats_by_tenant
 from service.core.errors import StoreUnavailable, Unauthenticated, file_fault
-from service.core.metrics import ListedFeed, Metrics
 from service.core.threads import in_thread
 from service.core.version import service_version
 from service.store.store import Store
@@ -82,42 +79,6 @@ blueprint = Blueprint("system", __name__)
 
 READY_WITHIN_S: Final = 2.0
 """Orchestrators' probes wait for one to a few seconds; a locked database is waited for longer."""
-
-
-class Scrapes:
-    """The page of metrics, made in a thread, and by all who ask together once in `max_age_s`."""
-
-    def __init__(
-        self,
-        store: Store,
-        metrics: Metrics,
-        load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]],
-        count_keys: Callable[[AsyncSession], Awaitable[Mapping[str, int]]],
-        max_age_s: float,
-    ) -> None:
-        """`load_feeds` reads the feeds of the blocklist, `count_keys` counts keys that end soon."""
-        self._store = store
-        self._metrics = metrics
-        self._load_feeds = load_feeds
-        self._count_keys = count_keys
-        self._max_age_s = max_age_s
-        self._making = asyncio.Lock()
-        self._made: tuple[float, bytes] | None = None
-
-    async def get(self) -> bytes:
-        """The page. Raises StoreUnavailable."""
-        async with self._making:
-            now = time.monotonic()
-            if self._made is None or now - self._made[0] >= self._max_age_s:
-                async with self._store.read() as session:
-                    stored = await storage_stats_by_tenant(session)
-                    feeds = await self._load_feeds(session)
-                    keys = await self._count_keys(session)
-                self._metrics.lists(feeds)
-                self._metrics.keys_expire(keys)
-                self._metrics.stored(stored)
-                self._made = now, await in_thread(self._metrics.exposition)
-            return self._made[1]
 
 
 @dataclass(frozen=True, slots=True)

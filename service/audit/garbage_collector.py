@@ -1,39 +1,16 @@
 """The sweeper: removes unused files and expired answers once no process can be using them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import structlog
 
-from analytics.storage.segment_metadata import Segment
 from service.audit.leased_job import LeasedJob
+from service.audit.open_table.publisher import Publisher
 from service.store.catalog import delete_segments, list_retired, list_segment_ids
 from service.store.idempotency import delete_expired_answers
 from service.store.lease import SEAL, revoke
 from service.store.segment_locks import list_locked_ids
-
-
-class OpenTables(Protocol):
-    """The published tables, whose snapshots name files of segments."""
-
-    async def publish_due(self) -> None:
-        """Bring all tables up to date."""
-        ...
-
-    async def expire_due(self) -> None:
-        """Expire snapshots that were superseded long enough ago."""
-        ...
-
-    async def published_before(self) -> datetime | None:
-        """Segments retired before this can be in no later publication; None: there is no table."""
-        ...
-
-    async def released(self, retired: Sequence[Segment], at: datetime) -> list[Segment]:
-        """Those of `retired` that no unexpired snapshot names; `at` is now."""
-        ...
-
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +19,7 @@ _log = structlog.get_logger(__name__)
 class GarbageCollector(LeasedJob):
     """Sweeps under the lease: files of a merge that has not ended look like orphans."""
 
-    _open_tables: OpenTables
+    _open_tables: Publisher
 
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""

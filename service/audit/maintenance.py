@@ -9,23 +9,11 @@ from typing import Any, Final
 
 import structlog
 
-from service.audit.compactor import Compactor
 from service.audit.evidence.keys import KEY_LOST
-from service.audit.garbage_collector import GarbageCollector, OpenTables
-from service.audit.indexer import Indexer
-from service.audit.pruner import Pruner
 from service.audit.refusals import ClockNotTrusted
-from service.audit.segment_locks import SegmentLocker
 from service.core.clock import Clock
 from service.core.metrics import Metrics
-from service.core.settings import Settings
 from service.store.lease import LeaseTaken
-
-MERGES_MAX: Final = 1
-"""Merges in one round, so that no other job waits while a year of days is compacted."""
-
-EXPIRE_INTERVAL_S: Final = 3_600.0
-"""Each expiry is a commit of its own: one an hour instead of one for each snapshot."""
 
 OVERDUE_INTERVALS: Final = 10
 OVERDUE_MIN_S: Final = 60.0
@@ -48,40 +36,6 @@ class BackgroundJob:
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def maintenance_jobs(
-    settings: Settings,
-    compactor: Compactor,
-    indexer: Indexer,
-    pruner: Pruner,
-    open_tables: OpenTables,
-    locker: SegmentLocker,
-    garbage_collector: GarbageCollector,
-) -> list[BackgroundJob]:
-    """The jobs of one process, in the order in which a round runs them."""
-    return [
-        BackgroundJob(
-            "compact",
-            settings.sweep_interval_s,
-            lambda: compactor.compact_due(merges_max=MERGES_MAX),
-        ),
-        BackgroundJob("index", settings.sweep_interval_s, indexer.build_missing),
-        BackgroundJob("prune", settings.prune_interval_s, pruner.prune_in_background),
-        BackgroundJob("publish_lake", settings.lake_publish_interval_s, open_tables.publish_due),
-        BackgroundJob("expire_lake", EXPIRE_INTERVAL_S, open_tables.expire_due),
-        BackgroundJob("lock_segments", settings.sweep_interval_s, locker.lock_due),
-        BackgroundJob(
-            "unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired
-        ),
-        BackgroundJob("drop_copies", settings.sweep_interval_s, garbage_collector.drop_copies),
-        BackgroundJob("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),
-        BackgroundJob(
-            "delete_expired_answers",
-            settings.sweep_interval_s,
-            garbage_collector.delete_expired_answers,
-        ),
-    ]
-
-
 class Maintenance:
     """Runs jobs until it is stopped; a failing job does not affect the others."""
 
@@ -89,9 +43,25 @@ class Maintenance:
         self, jobs: Sequence[BackgroundJob], interval_s: float, clock: Clock, metrics: Metrics
     ) -> None:
         self._jobs = jobs
-        self._metrics = metrics
+        # Not `job`, which Prometheus gives to every series of a target, by the name of its scrape.
+        self._succeeded_at = metrics.gauge(
+            "countersign_maintenance_last_success_timestamp_seconds",
+            "When a background job last ran without failing.",
+            "task",
+            mode="max",
+        )
+        intervals = metrics.gauge(
+            "countersign_maintenance_interval_seconds",
+            "Seconds from one run of a background job to the next one.",
+            "task",
+            mode="max",
+        )
+        self._failures = metrics.counter(
+            "countersign_maintenance_failures", "Runs of a background job that failed.", "task"
+        )
         for job in jobs:
-            metrics.maintains(job.name, max(job.every_s, interval_s))
+            self._failures.labels(job.name)  # the first one must be seen as an increase
+            intervals.labels(job.name).set(max(job.every_s, interval_s))
         self._interval_s = interval_s
         self._clock = clock
         self._ran_at: dict[str, datetime] = {}
@@ -156,17 +126,17 @@ class Maintenance:
         try:
             had_work = await job.run()
             self._failed.discard(job.name)
-            self._metrics.maintained(job.name, self._clock())
+            self._succeeded_at.labels(job.name).set(self._clock().timestamp())
         except LeaseTaken:
             self._failed.discard(job.name)
             return False  # another process is doing it
         except ClockNotTrusted:
-            self._metrics.maintenance_failed(job.name)  # logged by the pruner
+            self._failures.labels(job.name).inc()  # logged by the pruner
         except KEY_LOST as refusal:  # its text says all that the operator must know
-            self._metrics.maintenance_failed(job.name)
+            self._failures.labels(job.name).inc()
             _log.error("maintenance_failed", job=job.name, reason=str(refusal))
         except Exception:
-            self._metrics.maintenance_failed(job.name)
+            self._failures.labels(job.name).inc()
             _log.exception("maintenance_failed", job=job.name)
         finally:
             self._ended_at[job.name] = time.monotonic()

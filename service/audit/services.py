@@ -1,7 +1,6 @@
 """Dependencies of the endpoints and pages of the audit log."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from service.audit.exports import Exporter
 from service.audit.lake import Lake
@@ -29,30 +28,13 @@ class AuditServices(BaseServices):
     """What reads the words of searches that rooms above know."""
 
 
-class OperatorServices(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class OperatorServices:
     """What the operator's commands on the stored log work with: backup, restore, loss."""
 
-    @property
-    def settings(self) -> Settings:
-        """The settings."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The current instant."""
-        ...
-
-    @property
-    def store(self) -> Store:
-        """The database."""
-        ...
-
-    @property
-    def lake(self) -> Lake:
-        """The stored log."""
-        ...
-
-    @property
-    def lease(self) -> LeaseKeeper:
-        """The lease on its segments."""
-        ...
+    settings: Settings
+    clock: Clock
+    store: Store
+    lake: Lake
+    lease: LeaseKeeper
+    """The lease on the log's segments."""

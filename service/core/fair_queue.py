@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from service.core.errors import (
     TOO_MANY_WAITING_OF_CALLER,
@@ -234,8 +234,8 @@ class FairQueue:
                 del self._shares[tenant_id]
 
 
-class TurnObserver(Protocol):
-    """What is told of turns, for metrics."""
+class TurnObserver:
+    """What is told of turns, for metrics; this one counts nothing."""
 
     def waiting(self, length: Length, jobs: int) -> None:
         """So many jobs wait now."""
@@ -250,18 +250,6 @@ class TurnObserver(Protocol):
         """A job was refused, or waited too long."""
 
 
-class _NoObserver:
-    """Counts nothing."""
-
-    def waiting(self, length: Length, jobs: int) -> None: ...
-
-    def began(self, length: Length, waited_s: float) -> None: ...
-
-    def ended(self, tenant_id: str, length: Length, used_s: float) -> None: ...
-
-    def refused(self, tenant_id: str) -> None: ...
-
-
 class FairTurns:
     """Lets requests wait for their turns, in the event loop that first uses it."""
 
@@ -274,7 +262,7 @@ class FairTurns:
     ) -> None:
         self.queue = FairQueue(bounds, is_shared=is_shared)
         self._wait_max_s = wait_max_s
-        self._observer = observer or _NoObserver()
+        self._observer = observer or TurnObserver()
         self._waiters: dict[QueuedJob, asyncio.Future[None]] = {}
 
     async def begin(self, tenant_id: str, length: Length) -> QueuedJob:

@@ -5,20 +5,18 @@ mode, which the environment variable PROMETHEUS_MULTIPROC_DIR turns on before th
 that a scrape of one of them shows all.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from functools import cache
-from operator import attrgetter
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from service.core.fair_queue import Length
+from analytics.storage.cache_folder import CacheObserver
+from service.core.fair_queue import Length, TurnObserver
 from service.core.process_metrics import ProcessesCollector
-from service.core.storage_stats import StorageStats, total_of
 from service.core.version import service_version
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -29,8 +27,8 @@ _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST"
 GaugeMode = Literal["max", "livemax", "livemin", "livesum"]
 
 
-class SegmentCacheMetrics:
-    """What is counted of the cache of segments; see `CacheObserver`."""
+class SegmentCacheMetrics(CacheObserver):
+    """What is counted of the cache of segments."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         uses = Counter(
@@ -127,7 +125,7 @@ class TurnMetrics:
         return tenant_id if tenant_id in self._tenants else "other"
 
 
-class TurnsAt:
+class TurnsAt(TurnObserver):
     """Counts the turns of one FairTurns, whose jobs are named by their length."""
 
     def __init__(self, metrics: TurnMetrics, short: str, long: str) -> None:
@@ -150,30 +148,6 @@ class TurnsAt:
     def refused(self, tenant_id: str) -> None:
         """Count a job that was refused."""
         self._metrics.refused.labels(self._metrics.label(tenant_id)).inc()
-
-
-class ListedFeed(Protocol):
-    """What is told of a feed of the blocklist for one ecosystem."""
-
-    @property
-    def feed(self) -> str:
-        """Its name."""
-
-    @property
-    def ecosystem(self) -> str:
-        """The ecosystem."""
-
-    @property
-    def advisories(self) -> int:
-        """How many are in force."""
-
-    @property
-    def imported_at(self) -> datetime:
-        """When it was last imported."""
-
-    @property
-    def modified_at(self) -> datetime | None:
-        """When its newest record was changed."""
 
 
 class Metrics:
@@ -208,33 +182,10 @@ class Metrics:
         # Bounded like the labels; prometheus_client looks them up under a lock each time.
         self._requests_of = cache(self._requests.labels)
         self._latency_of = cache(self._latency.labels)
-        self._storage = StorageCollector()
-        self._blocklist = BlocklistCollector()
-        self._keys = KeyCollector()
-        self._alike = (
-            *(self._storage, self._blocklist, self._keys),
-            *(BuildCollector(), ProcessesCollector()),
-        )
+        self._last_look = LastLook()
+        self._alike = (self._last_look, BuildCollector(), ProcessesCollector())
         for collector in self._alike:
             self._registry.register(collector)
-        # Not `job`, which Prometheus gives to every series of a target, by the name of its scrape.
-        self._succeeded_at = self.gauge(
-            "countersign_maintenance_last_success_timestamp_seconds",
-            "When a background job last ran without failing.",
-            "task",
-            mode="max",
-        )
-        self._intervals = self.gauge(
-            "countersign_maintenance_interval_seconds",
-            "Seconds from one run of a background job to the next one.",
-            "task",
-            mode="max",
-        )
-        self._failures = self.counter(
-            "countersign_maintenance_failures",
-            "Runs of a background job that failed.",
-            "task",
-        )
         self._add_proxy_metrics()
         self.segment_cache = SegmentCacheMetrics(self._registry)
         turns = TurnMetrics(self._registry)
@@ -311,17 +262,9 @@ class Metrics:
         """Note how late the event loop was."""
         self._loop_pauses.observe(seconds)
 
-    def stored(self, by_tenant: Mapping[str, StorageStats]) -> None:
-        """Show what is stored, for each tenant id and in all."""
-        self._storage.by_tenant = by_tenant
-
-    def lists(self, feeds: Sequence[ListedFeed]) -> None:
-        """Show the feeds of the blocklist."""
-        self._blocklist.feeds = feeds
-
-    def keys_expire(self, by_tenant: Mapping[str, int]) -> None:
-        """Show how many API keys end soon, for each tenant id that has any."""
-        self._keys.by_tenant = by_tenant
+    def show(self, families: Sequence[Metric]) -> None:
+        """Show what the database says now, in place of what it said before."""
+        self._last_look.families = families
 
     def package_cache_used(self, name: str, result: str) -> None:
         """Count a use of one of the proxy's caches."""
@@ -347,19 +290,6 @@ class Metrics:
     def upstream_began(self, ecosystem: str, seconds: float) -> None:
         """Note how long a package registry took until its response began."""
         self._upstream_latency.labels(ecosystem).observe(seconds)
-
-    def maintains(self, job: str, interval_s: float) -> None:
-        """Show `job` from now on: a failure that is the first must be seen as an increase."""
-        self._failures.labels(job)
-        self._intervals.labels(job).set(interval_s)
-
-    def maintained(self, job: str, at: datetime) -> None:
-        """Record that `job` has run."""
-        self._succeeded_at.labels(job).set(at.timestamp())
-
-    def maintenance_failed(self, job: str) -> None:
-        """Count a failure of `job`."""
-        self._failures.labels(job).inc()
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""
@@ -387,106 +317,11 @@ class BuildCollector(Collector):
         yield family
 
 
-_STORED: Final = {
-    "journal_rows": "Audit rows not yet in a segment.",
-    "journal_batches": "Journal batches not yet in a segment.",
-    "segments": "Segments in the catalog.",
-    "segment_rows": "Audit rows in segments.",
-    "segment_bytes": "Bytes of all segments.",
-    "damaged_segments": "Segments that were missing or damaged when last verified.",
-    "damaged_batches": "Journal batches that were damaged when last verified.",
-    "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
-    "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
-    "locked_segments": "Segments whose objects were locked.",
-    "lock_kept_segments": "Retired segments that an object lock or a legal hold keeps.",
-    "lock_kept_bytes": "Bytes of retired segments that an object lock or a legal hold keeps.",
-}
-"""Fields of StorageStats, each a gauge of all organisations together and one of each."""
+class LastLook(Collector):
+    """What the database said when it was last looked at."""
 
-
-def _oldest_sealed_s(stored: StorageStats) -> float | None:
-    return None if stored.oldest_sealed_at is None else stored.oldest_sealed_at.timestamp()
-
-
-class StorageCollector(Collector):
-    """Gauges of what is stored, as of the last scrape's look at the database."""
-
-    def __init__(self) -> None:
-        self.by_tenant: Mapping[str, StorageStats] = {}
+    families: Sequence[Metric] = ()
 
     def collect(self) -> Iterator[Metric]:
-        """The totals, then each tenant's."""
-        total = total_of(self.by_tenant.values())
-        for name, text in _STORED.items():
-            yield GaugeMetricFamily(f"countersign_{name}", text, value=getattr(total, name))
-        for name, text in _STORED.items():
-            yield self._of_each(name, text, attrgetter(name))
-        # Not `days`: Prometheus takes the end of a name for its unit.
-        yield self._of_each("dates", "UTC days with audit rows.", attrgetter("days"))
-        yield self._of_each(
-            "oldest_sealed_timestamp_seconds",
-            "When the oldest sealed row was created.",
-            _oldest_sealed_s,
-        )
-
-    def _of_each(
-        self, name: str, text: str, value_of: Callable[[StorageStats], float | None]
-    ) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(
-            f"countersign_tenant_{name}", f"Of each tenant: {text}", labels=["tenant"]
-        )
-        for tenant_id, stored in self.by_tenant.items():
-            value = value_of(stored)
-            if value is not None:
-                family.add_metric([tenant_id], value)
-        return family
-
-
-class BlocklistCollector(Collector):
-    """Gauges of each feed of the blocklist, as of the last scrape's look at the database."""
-
-    def __init__(self) -> None:
-        self.feeds: Sequence[ListedFeed] = ()
-
-    def collect(self) -> Iterator[Metric]:
-        """How many advisories there are, and how old they are."""
-        advisories = self._family("advisories", "Advisories in force.")
-        imported = self._family(
-            "imported_timestamp_seconds",
-            "When a file was last imported; with several kinds of ids, the one longest ago.",
-        )
-        modified = self._family(
-            "modified_timestamp_seconds", "When the newest imported record was changed."
-        )
-        for state in self.feeds:
-            labels = [state.feed, str(state.ecosystem)]
-            advisories.add_metric(labels, state.advisories)
-            imported.add_metric(labels, state.imported_at.timestamp())
-            if state.modified_at is not None:
-                modified.add_metric(labels, state.modified_at.timestamp())
-        yield from (advisories, imported, modified)
-
-    def _family(self, name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(
-            f"countersign_blocklist_{name}",
-            f"Of each feed of the blocklist: {text}",
-            labels=["feed", "ecosystem"],
-        )
-
-
-class KeyCollector(Collector):
-    """A gauge of API keys that end soon, as of the last scrape's look at the database."""
-
-    def __init__(self) -> None:
-        self.by_tenant: Mapping[str, int] = {}
-
-    def collect(self) -> Iterator[Metric]:
-        """Only of tenants that have any."""
-        family = GaugeMetricFamily(
-            "countersign_tenant_api_keys_expiring",
-            "Of each tenant: API keys that end within 7 days and were not rotated.",
-            labels=["tenant"],
-        )
-        for tenant_id, keys in self.by_tenant.items():
-            family.add_metric([tenant_id], keys)
-        yield family
+        """As it was shown."""
+        return iter(self.families)

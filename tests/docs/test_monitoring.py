@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from service.app.background_jobs import (
+    EXPIRE_INTERVAL_S,
     housekeeping,
     key_renewal,
     maintenance,
@@ -19,7 +20,6 @@ from service.app.background_jobs import (
     suspicion,
     write_behind,
 )
-from service.audit.maintenance import EXPIRE_INTERVAL_S
 from service.core.settings import REPOSITORY, Settings
 from tests.conftest import SCRAPER, SettableClock, World, running_world
 from tests.interpreters import find_program

@@ -160,6 +160,7 @@ _TESTS: Final = {
     ),
     "service/app/hypercorn_server.py": "service/core/test_loop_turns processes/test_connections",
     "service/app/maintenance_process.py": "processes/test_maintenance_processes",
+    "service/app/scrapes.py": "service/core/test_metrics",
     "service/app/server.py": "fleet/test_hangs",
     "service/app/supervisor.py": "processes/test_workers processes/test_maintenance_processes",
     "service/app/system.py": "service/core/test_metrics",

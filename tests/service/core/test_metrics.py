@@ -9,15 +9,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.app.application import create_app
 from service.app.background_jobs import maintenance, sealing
-from service.app.system import Scrapes
+from service.app.scrapes import Scrapes
 from service.audit.maintenance import BackgroundJob, Maintenance
 from service.core.metrics import Metrics
 from service.core.settings import REPOSITORY, Settings
-from service.packages.policy.repository import load_feed_states
 from service.store.journal import append
 from service.store.lease import LeaseTaken
 from tests.analytics.samples import sample_row
@@ -77,10 +75,6 @@ async def test_sealed_rows_are_shown(world):
     assert found[("countersign_tenant_segment_rows", acme)] > 0
     oldest = found[("countersign_tenant_oldest_sealed_timestamp_seconds", acme)]
     assert oldest == START.timestamp()
-
-
-async def no_keys(_session: AsyncSession) -> dict[str, int]:
-    return {}
 
 
 async def test_keys_that_end_soon_are_counted_for_each_tenant(world):
@@ -159,6 +153,7 @@ async def test_every_job_of_a_service_shows_from_the_start(world):
 
 
 async def test_every_metric_is_documented_and_no_other(world):
+    maintenance(world.services)
     await world.services.sealer.seal_due(everything=True)
     await world.client.get("/healthz")
     exposed = (
@@ -228,14 +223,14 @@ async def test_a_page_is_made_once_for_all_who_ask_within_its_age(world):
             threads.append(threading.current_thread())
             return super().exposition()
 
-    scrapes = Scrapes(services.store, Watched(), load_feed_states, no_keys, max_age_s=3600.0)
+    scrapes = Scrapes(services.store, Watched(), services.clock, max_age_s=3600.0)
     pages = await asyncio.gather(*(scrapes.get() for _ in range(5)))
 
     assert len(set(pages)) == 1
     (thread,) = threads
     assert thread is not threading.main_thread()
 
-    always = Scrapes(services.store, Watched(), load_feed_states, no_keys, max_age_s=0.0)
+    always = Scrapes(services.store, Watched(), services.clock, max_age_s=0.0)
     await always.get()
     await always.get()
     assert len(threads) == 3
