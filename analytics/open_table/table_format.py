@@ -76,41 +76,33 @@ class TableFormat(Protocol):
 
         Raises TableMissing.
         """
-        ...
 
     def write(self, head: TableHead | None, change: SnapshotChange) -> TableHead:
         """`head` with `change` as one new snapshot; None begins a table.
 
         Raises TableOvertaken if the table is not at `head` any more.
         """
-        ...
 
     def is_current(self, head: TableHead) -> bool:
         """True if no other version followed `head`, which the catalog names."""
-        ...
 
     def announce(self, head: TableHead) -> None:
         """Show `head`, which is committed, to readers that do not ask the catalog."""
-        ...
 
     def named(self, head: TableHead, since: datetime) -> frozenset[str]:
         """The ids of all segments in snapshots that were current at or after `since`."""
-        ...
 
     def expire(self, head: TableHead, before: datetime, at: datetime) -> TableHead | None:
         """`head` without the snapshots superseded before `before`; None if there are none.
 
         `at` is now.
         """
-        ...
 
     def sweep(self, head: TableHead, before: datetime) -> int:
         """Remove metadata files that no snapshot uses, written before `before`; return how many."""
-        ...
 
     def remove(self) -> None:
         """Remove all metadata of the table; its data files are not its own."""
-        ...
 
 
 def segment_id_of(uri: str) -> str:

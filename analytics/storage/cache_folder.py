@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from analytics.storage.drop_order import drop_order
 from analytics.storage.layout import OWN_FOLDER
@@ -50,8 +50,8 @@ _STALE_S: Final = 60.0
 _COUNT: Final = struct.Struct("<q")
 
 
-class CacheObserver(Protocol):
-    """Receives what the cache does, from several threads."""
+class CacheObserver:
+    """Is told what the cache does, from several threads; this one counts nothing."""
 
     def hit(self, files: int) -> None:
         """So many files were in the cache when they were needed."""
@@ -61,19 +61,6 @@ class CacheObserver(Protocol):
 
     def dropped(self, files: int) -> None:
         """So many copies were dropped to make room."""
-
-
-class SilentObserver:
-    """An observer that does nothing."""
-
-    def hit(self, files: int) -> None:
-        """See CacheObserver."""
-
-    def fetched(self, size: int, seconds: float) -> None:
-        """See CacheObserver."""
-
-    def dropped(self, files: int) -> None:
-        """See CacheObserver."""
 
 
 @dataclass(frozen=True, slots=True)

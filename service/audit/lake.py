@@ -11,7 +11,7 @@ import pyarrow as pa
 from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.errors import StoreFault
 from analytics.storage.audit_files import is_swept
-from analytics.storage.cache_folder import CachedFile, CacheObserver, SilentObserver
+from analytics.storage.cache_folder import CachedFile, CacheObserver
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
     Finding,
@@ -67,7 +67,7 @@ class Lake:
         several organisations use the process now.
         """
         self._guard = guard
-        self.segments: SegmentStore = open_segments(settings, observer or SilentObserver())
+        self.segments: SegmentStore = open_segments(settings, observer or CacheObserver())
         self.queries = LakeQueries(settings, self.segments, query_turns, export_turns, is_shared)
         # Measured with four clients that send 1,000 rows a request: one thread accepts an eighth
         # more rows than six, which slow each other and the event loop.

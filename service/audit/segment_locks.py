@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.model.retention import Tier, pruned_at
-from analytics.storage.lock_probe import probe
+from analytics.storage.object_lock import probe
 from analytics.storage.s3_segments import S3Segments, SegmentLock
 from service.audit.installation import installation_id
 from service.audit.lake import CONFIRMED_S

@@ -9,8 +9,8 @@ import asyncio
 import secrets
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,13 +21,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.evidence.canonical import DAY_KEY_BYTES
 from analytics.evidence.groups import Leaf, days_between, leaf_parts, next_seq, rows_between
-from analytics.evidence.notes import Checkpoint
+from analytics.evidence.notes import Checkpoint, InvalidNote, Note
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import utc_day
+from analytics.storage.layout import CHECKPOINTS, checkpoint_key
 from analytics.storage.segment_writer import TEXT_DICTIONARIES
 from analytics.storage.snapshot import Snapshot
-from service.audit.evidence.bucket_checkpoints import ROLLED_BACK, BucketCheckpoints, suspend_tree
 from service.audit.evidence.keys import KEY_LOST, find_key, signing_key
+from service.audit.evidence.prover import note_of
 from service.audit.evidence.pruning import PrunePlan, plan_pruning
 from service.audit.evidence.trees import (
     ADD_CHECKPOINT,
@@ -42,11 +43,20 @@ from service.audit.evidence.trees import (
     read_last_checkpoint,
     store_extension,
 )
+from service.audit.lake import CONFIRMED_S, Lake
 from service.audit.leased_job import DeferredErrors, MeasuredJob
-from service.core.threads import waited_s
+from service.audit.segment_locks import lock_end
+from service.core.clock import Clock
+from service.core.threads import in_thread, waited_s
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.store.store import SyncUnitOfWork
-from service.store.tables import EvidenceTree, JournalEntry, SegmentEntry
+from service.store.store import Store, SyncUnitOfWork, UnitOfWork
+from service.store.tables import (
+    EvidenceCheckpoint,
+    EvidenceTree,
+    JournalEntry,
+    Organisation,
+    SegmentEntry,
+)
 from service.store.transaction import Transaction, within
 
 STEP_SEQS: Final = 250_000
@@ -62,6 +72,13 @@ database at times, and who sends rows waits for that. Measured: with 10 it took 
 
 PAUSE_MAX_S: Final = 10.0
 """Of one pause: the job has the lease meanwhile, which the pruner waits for."""
+
+STORED_MAX: Final = 256
+"""Checkpoints that are stored in one round."""
+
+LOCKED_AT_LEAST: Final = timedelta(days=1)
+
+ROLLED_BACK: Final = "the bucket has checkpoints that this database never signed"
 
 _log = structlog.get_logger(__name__)
 
@@ -257,3 +274,88 @@ async def list_due(session: AsyncSession) -> list[str]:
         if suspended is not None or newest.get(tenant_id, 0) <= seq:
             newest.pop(tenant_id, None)
     return sorted(newest)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCheckpoints:
+    """Copies of checkpoints in the bucket of the segments, if these are in one.
+
+    A database that was rolled back cannot deny them. Each checkpoint becomes an object of its own,
+    locked where objects are, after its commit. Before a log is signed again, there must be none
+    that the database does not know.
+    """
+
+    store: Store
+    lake: Lake
+    clock: Clock
+    _known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The last checkpoint of each log that this process has signed or compared."""
+
+    def signed(self, state: TreeState) -> None:
+        """What this process signed itself is the newest there is."""
+        self._known[state.tenant_id] = state.generation, state.size
+
+    async def knows_more(self, state: TreeState) -> bool:
+        """Whether the bucket has a checkpoint of the log behind its last one. Raises StoreFault."""
+        bucket = self.lake.bucket
+        place = state.generation, state.size
+        if bucket is None or self._known.get(state.tenant_id) == place:
+            return False
+        folder = f"{CHECKPOINTS}/tenant={state.tenant_id}"
+        after = checkpoint_key(state.tenant_id, state.generation, state.size)
+        return await in_thread(lambda: next(bucket.list_keys(folder, after), None)) is not None
+
+    async def store_due(self) -> bool:
+        """Store the checkpoints that are not there yet; True if there may be more.
+
+        A kill between an object and its note in the database repeats the request, which finds it.
+        """
+        bucket = self.lake.bucket
+        if bucket is None:
+            return False
+        query = (
+            select(EvidenceCheckpoint, EvidenceTree.origin, Organisation.tier)
+            .join(EvidenceTree, EvidenceTree.tenant_id == EvidenceCheckpoint.tenant_id)
+            .join(Organisation, Organisation.id == EvidenceCheckpoint.tenant_id)
+            .where(EvidenceCheckpoint.stored_at.is_(None), EvidenceTree.suspended.is_(None))
+            .order_by(EvidenceCheckpoint.tenant_id, EvidenceCheckpoint.size)
+            .limit(STORED_MAX)
+        )
+        async with self.store.read() as session:
+            due = (await session.execute(query)).all()
+        if due:
+            await self.lake.confirm_prefix(CONFIRMED_S)
+        for signed, origin, tier in due:
+            note, now = note_of(origin, signed), self.clock()
+            key = checkpoint_key(signed.tenant_id, signed.generation, signed.size)
+            # Stores refuse a lock that has ended already.
+            until = max(lock_end(tier, utc_day(signed.signed_at), now), now + LOCKED_AT_LEAST)
+            is_new = await in_thread(bucket.put_locked, key, note.encode(), until)
+            is_same = is_new or _is_same(note, await in_thread(bucket.read_object, key))
+            await self._record(signed, is_same=is_same)
+        return len(due) == STORED_MAX
+
+    async def _record(self, signed: EvidenceCheckpoint, *, is_same: bool) -> None:
+        place = (signed.tenant_id, signed.generation, signed.size)
+        if is_same:
+            async with self.store.write() as work:
+                stored = await work.session.get_one(EvidenceCheckpoint, place)
+                stored.stored_at = work.now
+        else:
+            async with self.store.write() as work:
+                await suspend_tree(work, signed.tenant_id, ROLLED_BACK)
+
+
+async def suspend_tree(work: UnitOfWork, tenant_id: str, reason: str) -> None:
+    """Sign nothing of the organisation's log until the operator resumes it."""
+    tree = await work.session.get_one(EvidenceTree, tenant_id)
+    tree.suspended = reason
+    _log.error("checkpoints_suspended", tenant=tenant_id, reason=reason)
+
+
+def _is_same(note: str, stored: bytes) -> bool:
+    """Whether both are of one root; witnesses may have cosigned since."""
+    try:
+        return Note.parse(stored.decode()).text == Note.parse(note).text
+    except (InvalidNote, UnicodeDecodeError):
+        return False

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.open_table.metadata_files import LocalMetadataFiles, MetadataFiles, file_uri
-from analytics.open_table.s3_metadata_files import S3MetadataFiles
+from analytics.open_table.metadata_files import (
+    LocalMetadataFiles,
+    MetadataFiles,
+    S3MetadataFiles,
+    file_uri,
+)
 from analytics.open_table.table_format import FormatName, TableFormat
 from analytics.storage.segment_metadata import Segment
 from service.core.errors import Refusal

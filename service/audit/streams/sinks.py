@@ -15,17 +15,18 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import quote, urlsplit
 
 import msgspec
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.alert_envelopes import AlertFired
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.schema import audit_id
-from service.audit.streams.recipients import NOT_MAILED, may_mail
 from service.audit.streams.sending import MAIL, RELP, SYSLOG, Delivered, Outgoing, Refused, Sender
 from service.core.secrets import UnusableSecret, unseal
 from service.core.settings import Settings
 from service.core.text_rules import visible
 from service.store.store import Store
-from service.store.tables import Stream
+from service.store.tables import Member, Stream
 
 WEBHOOK_PREFIX: Final = "whsec_"
 ROTATION: Final = timedelta(days=1)
@@ -304,3 +305,22 @@ SCHEMES: Final[dict[str, tuple[str, ...]]] = {
     kind: {"syslog": (SYSLOG, *RELP), "mail": (MAIL,)}.get(kind, ("https", "http"))
     for kind in _ENCODERS
 }
+
+
+NOT_MAILED: Final = "mail goes to members, and to the domains of COUNTERSIGN_MAIL_DOMAINS"
+
+
+async def may_mail(session: AsyncSession, settings: Settings, stream: Stream) -> bool:
+    """Whether the organisation may send mail to the address, in the operator's name.
+
+    It must be a member's, or of a domain that the operator allows all.
+    """
+    address = urlsplit(stream.url).path.lower()
+    if address.rpartition("@")[2] in map(str.lower, settings.mail_domains):
+        return True
+    members = select(Member.id).where(
+        Member.tenant_id == stream.tenant_id,
+        func.lower(Member.email) == address,
+        Member.removed_at.is_(None),
+    )
+    return await session.scalar(members.limit(1)) is not None

@@ -21,16 +21,17 @@ from analytics.model.schema import audit_id, parse_audit_id
 from analytics.storage.snapshot import Snapshot
 from service.access.roles import Capability
 from service.audit.services import AuditServices
-from service.audit.streams.recipients import NOT_MAILED, may_mail
 from service.audit.streams.rows import record_line, rows_behind
 from service.audit.streams.sending import Delivered
 from service.audit.streams.sinks import (
     ALERTS_ALONE,
     FOR_PEOPLE,
+    NOT_MAILED,
     SCHEMES,
     WEBHOOK_PREFIX,
     Format,
     SinkKind,
+    may_mail,
     send_lines,
 )
 from service.core.errors import Conflict, Invalid, NotFound

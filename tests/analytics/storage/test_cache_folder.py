@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.storage.cache_folder import CacheFolder, SilentObserver
+from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import LockTimeout, SlotLocks, slot_of
@@ -25,7 +25,7 @@ WAIT_S = 0.05
 
 
 def opened(root: Path) -> CacheFolder:
-    return CacheFolder(root, BOUND, WAIT_S, SilentObserver())
+    return CacheFolder(root, BOUND, WAIT_S, CacheObserver())
 
 
 @pytest.fixture
@@ -178,8 +178,8 @@ def test_a_use_leaves_the_time_of_writing(cache):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from analytics.storage.cache_folder import CacheFolder, SilentObserver
-cache = CacheFolder(Path(sys.argv[1]), 1_000, 0.05, SilentObserver())
+from analytics.storage.cache_folder import CacheFolder, CacheObserver
+cache = CacheFolder(Path(sys.argv[1]), 1_000, 0.05, CacheObserver())
 with cache.work_folder() as folder:
     (folder / "seg_1.pending").write_bytes(b"PAR1")
     (folder / "seg_1.index").write_bytes(b"CSIX")
@@ -233,7 +233,7 @@ def test_a_slot_is_exclusive_only_while_it_is_not_shared(tmp_path):
 
 def test_threads_that_find_the_disk_full_make_room_once(tmp_path):
     """All fetches of a query meet the full disk at once."""
-    cache = CacheFolder(tmp_path, BOUND * 10, 30.0, SilentObserver())
+    cache = CacheFolder(tmp_path, BOUND * 10, 30.0, CacheObserver())
     for number in range(16):
         add(cache, number)
     together = threading.Barrier(8)

@@ -7,8 +7,15 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from analytics.storage.bucket_place import parse_place
-from analytics.storage.lock_probe import PROBES, Attempt, probe
-from analytics.storage.object_lock import LockMode, NoObjectLock, ObjectLocks, RequestRefused
+from analytics.storage.object_lock import (
+    PROBES,
+    Attempt,
+    LockMode,
+    NoObjectLock,
+    ObjectLocks,
+    RequestRefused,
+    probe,
+)
 from analytics.storage.segment_store import ObjectMissing, StoreFault
 from tests.polling import HANG_S, eventually
 from tests.seaweedfs import LOCKING, Bucket, create_locking, locking

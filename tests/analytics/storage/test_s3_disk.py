@@ -15,7 +15,7 @@ import pytest
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.bucket_place import parse_place
-from analytics.storage.cache_folder import CacheFolder, SilentObserver
+from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.objects import Objects
 from analytics.storage.s3_segments import S3Segments
@@ -40,9 +40,9 @@ def write(folder: Path, number: int) -> Segment:
 
 def open_store(folder: Path, bucket) -> S3Segments:
     """With far more room by its setting than there is."""
-    cache = CacheFolder(folder, 2**30, 2.0, SilentObserver())
+    cache = CacheFolder(folder, 2**30, 2.0, CacheObserver())
     objects = Objects(parse_place(bucket.url), bucket.server.endpoint, 4.0)
-    return S3Segments(objects, cache, SilentObserver())
+    return S3Segments(objects, cache, CacheObserver())
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from analytics.model.errors import StoreFault
 from analytics.storage import object_client
 from analytics.storage import objects as objects_module
 from analytics.storage.bucket_place import parse_place
-from analytics.storage.cache_folder import CacheFolder, SilentObserver
+from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.import_claims import CLAIMS, ImportClaim
 from analytics.storage.object_fetcher import FETCHES_MAX
@@ -45,8 +45,8 @@ def proxy(bucket) -> Iterator[StoreProxy]:
 def open_store(folder: Path, bucket, endpoint: str, wait_s: float = PATIENCE_S) -> S3Segments:
     """With its cache in `folder`, which others may share."""
     folder.mkdir(exist_ok=True)
-    cache = CacheFolder(folder, 2**30, wait_s, SilentObserver())
-    return S3Segments(Objects(parse_place(bucket.url), endpoint, wait_s), cache, SilentObserver())
+    cache = CacheFolder(folder, 2**30, wait_s, CacheObserver())
+    return S3Segments(Objects(parse_place(bucket.url), endpoint, wait_s), cache, CacheObserver())
 
 
 def write(number: int) -> Callable[[Path], Segment]:

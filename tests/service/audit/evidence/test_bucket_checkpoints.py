@@ -8,7 +8,7 @@ from sqlalchemy import delete, update
 from analytics.evidence.notes import Note
 from analytics.storage.layout import checkpoint_key
 from analytics.storage.object_lock import RequestRefused
-from service.audit.evidence.bucket_checkpoints import ROLLED_BACK
+from service.audit.evidence.checkpoints import ROLLED_BACK
 from service.store.tables import EvidenceCheckpoint, EvidenceTree
 from tests.analytics.samples import sample_row
 from tests.conftest import settings_over

@@ -13,8 +13,8 @@ from sqlalchemy import delete, select, update
 from analytics.evidence.notes import Checkpoint, Note, parse_consistency
 from analytics.model.errors import StoreUnreachable
 from service.audit import pruner
-from service.audit.evidence import bucket_checkpoints, evidence_api, monitor
 from service.audit.evidence import checkpoints as checkpointing
+from service.audit.evidence import evidence_api, monitor
 from service.audit.evidence.checkpoints import Checkpointer
 from service.audit.evidence.continuity import RESTORED, resume, suspend_trees
 from service.audit.evidence.witnesses import Cosigner, add_witness
@@ -292,7 +292,7 @@ class TestInABucket:
         return locking(bucket).settings(settings_over(tmp_path), object_lock="compliance")
 
     async def test_all_are_stored_however_many_there_are(self, audit, monkeypatch):
-        monkeypatch.setattr(bucket_checkpoints, "STORED_MAX", 1)
+        monkeypatch.setattr(checkpointing, "STORED_MAX", 1)
         audit.clock.now = datetime.now(UTC)
         for org in (audit.world.acme, audit.world.other):
             await audit.accept([sample_row(audit.clock.now)], org)
@@ -323,7 +323,7 @@ class TestInABucket:
             take_over()
             return True
 
-        monkeypatch.setattr(bucket_checkpoints.BucketCheckpoints, "knows_more", knows_more)
+        monkeypatch.setattr(checkpointing.BucketCheckpoints, "knows_more", knows_more)
         await audit.accept([sample_row(audit.clock.now)])
         with pytest.raises(LeaseLost):
             await audit.services.checkpointer.sign_due()
