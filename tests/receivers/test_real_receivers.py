@@ -253,15 +253,26 @@ action(type="omfile" file="{found}" template="raw")
     assert ids == [row["id"] for row in rows]
 
 
-async def test_rsyslog_acknowledges_all_messages_of_relp(streams, tmp_path):
+@pytest.mark.parametrize("scheme", ["relp", "relp+tls"])
+async def test_rsyslog_acknowledges_all_messages_of_relp(streams, tmp_path, scheme):
+    """As docs/streams.md has it."""
     await fill(streams)
+    certificates = make_certificates(tmp_path)
+    trust_of(streams, certificates.authority)
     port, found, log = free_port(), tmp_path / "found", tmp_path / "log"
     require(LIBRARIES / "rsyslog" / "imrelp.so")
+    (recipe,) = re.findall(r"```\n(module\(load=\"imrelp\".*?)```", PAGE.read_text(), re.DOTALL)
+    for written, value in (
+        ("2514", str(port)),
+        ("cert.pem", str(certificates.certificate)),
+        ("key.pem", str(certificates.key)),
+        *([('tls="on"', 'tls="off"')] if scheme == "relp" else []),
+    ):
+        recipe = recipe.replace(written, value)
     configuration = tmp_path / "rsyslog.conf"
     configuration.write_text(
         f'''global(workDirectory="{tmp_path}" maxMessageSize="64k")
-module(load="imrelp")
-input(type="imrelp" port="{port}" address="127.0.0.1" maxDataSize="64k")
+{recipe}
 template(name="raw" type="string" string="%msg%\\n")
 action(type="omfile" file="{found}" template="raw")
 '''
@@ -270,7 +281,7 @@ action(type="omfile" file="{found}" template="raw")
     modules = LIBRARIES / "rsyslog"
     with running([*command, "-M", modules], log, LD_LIBRARY_PATH=str(LIBRARIES)):
         await until_listening(port, log)
-        rows = await deliver(streams, f"relp://127.0.0.1:{port}", "syslog")
+        rows = await deliver(streams, f"{scheme}://127.0.0.1:{port}", "syslog")
         lines = await until_it_has(found, len(rows))
     assert [json.loads(line)["id"] for line in lines] == [row["id"] for row in rows]
 

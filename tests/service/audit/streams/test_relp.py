@@ -2,20 +2,23 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.audit.streams.sending import Sender
 from tests.nginx import make_certificates
-from tests.service.audit.streams.conftest import LOCAL
+from tests.polling import HANG_S
+from tests.service.audit.streams.conftest import Streams
 from tests.service.audit.streams.receivers import deliver_all, deliver_until, stored
 from tests.service.audit.streams.test_delivery import accept, all_ids
 
 OK = b"200 OK"
+LOOPBACK = ("127.0.0.1", 0)
 
 
 class RelpReceiver:
@@ -56,6 +59,16 @@ class RelpReceiver:
         return list(dict.fromkeys(entry["id"] for entry in self.kept))
 
 
+def trust(streams: Streams, folder: Path) -> ssl.SSLContext:
+    """What a receiver over TLS has, which the streams trust."""
+    certificates = make_certificates(folder)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificates.certificate, certificates.key)
+    trusted = ssl.create_default_context(cafile=str(certificates.authority))
+    streams.services.sender._tls = lambda: trusted
+    return own
+
+
 @asynccontextmanager
 async def receiving(
     answer: Callable[[bytes], bytes | None] = lambda _: OK, tls: ssl.SSLContext | None = None
@@ -69,13 +82,8 @@ async def receiving(
         server.close()
 
 
-async def test_each_message_is_acknowledged_over_tls(streams, tmp_path, monkeypatch):
-    certificates = make_certificates(tmp_path)
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(certificates.certificate, certificates.key)
-    trusted = ssl.create_default_context(cafile=str(certificates.authority))
-    sender = Sender(LOCAL, lambda: trusted, streams.clock)
-    monkeypatch.setattr(streams.services.sender, "send", sender.send)
+async def test_each_message_is_acknowledged_over_tls(streams, tmp_path):
+    own = trust(streams, tmp_path)
     await accept(streams, 30, package_name="grüße\n\x00")
     async with receiving(tls=own) as receiver:
         stream_id = await streams.create(f"relp+tls://127.0.0.1:{receiver.port}", kind="syslog")
@@ -85,6 +93,27 @@ async def test_each_message_is_acknowledged_over_tls(streams, tmp_path, monkeypa
     assert receiver.commands == ["open", *["syslog"] * len(rows), "close"]
     answer = (await stored(streams.services, stream_id)).answer
     assert answer == f"{len(rows)} messages acknowledged"
+
+
+async def test_an_answer_after_the_end_of_tls_repeats_no_message(streams, tmp_path):
+    """As of rsyslog, which answers `close` although the stream has already ended TLS."""
+    own, listening, ended = trust(streams, tmp_path), socket.create_server(LOOPBACK), []
+
+    def serve() -> None:
+        with listening, own.wrap_socket(listening.accept()[0], server_side=True) as connection:
+            connection.settimeout(HANG_S)
+            for answer in (b"1 rsp 6 200 OK\n", b"2 rsp 6 200 OK\n", b"3 rsp 0\n0 serverclose 0\n"):
+                ended.append(connection.recv(2**16))
+                connection.sendall(answer)
+
+    port = listening.getsockname()[1]
+    stream_id = await streams.create(f"relp+tls://127.0.0.1:{port}", kind="syslog")
+    served = asyncio.create_task(asyncio.to_thread(serve))
+    tested = await streams.call("POST", f"/{stream_id}/test")
+    await served
+
+    assert tested == {"accepted": True, "answer": "1 messages acknowledged"}
+    assert ended[-1] == b"3 close 0\n"
 
 
 async def test_a_stream_goes_on_after_the_last_acknowledgement_alone(streams):
