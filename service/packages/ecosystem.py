@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from packaging.version import Version as PypiVersion
@@ -91,11 +92,6 @@ class Notation:
     """Other names of the ecosystem, in lower case."""
 
 
-def none_attested(_: bytes) -> list[str]:
-    """For attestations that are not verified."""
-    return []
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcosystemFacts(Generic[_Value]):
     """What there is to know about an ecosystem, apart from the routes of its registry's API.
@@ -141,8 +137,11 @@ class EcosystemFacts(Generic[_Value]):
     publisher: Callable[[Any], str]
     """Who published a file, in the JSON of its attestations. Raises LookupError, TypeError."""
 
-    attested: Callable[[bytes], list[str]] = none_attested
-    """The digests of the files that its attestations prove to be of this publisher."""
+    attested: Callable[[bytes], list[str]]
+    """What its attestations prove to be of this publisher."""
+
+    subjects: Callable[[Release], Iterable[str]] = attrgetter("digests")
+    """What of that is this file."""
 
     releases: Callable[[_Value], Iterable[Release]]
     """What a document lists, file by file."""

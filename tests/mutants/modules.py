@@ -299,6 +299,7 @@ _TESTS: Final = {
     "service/packages/proxy/install_marks.py": "test_install_marks test_cut_installs",
     "service/packages/proxy/installs.py": (
         "test_install_log test_pypi_routes test_changed_artifacts test_withdrawn test_attested"
+        " test_attested_npm"
     ),
     "service/packages/npm/audit_queries.py": (
         "test_audit_queries service/packages/proxy/test_npm_routes"

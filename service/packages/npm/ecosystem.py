@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64decode
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -9,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation
+from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation, Release
 from service.packages.npm.clients import BUN, NPM_CLIENT, PNPM, YARN, YARN_1, registry_url
 from service.packages.npm.document import (
     NpmPackage,
@@ -24,12 +25,20 @@ from service.packages.npm.versions import npm_spellings, parse_npm_range, parse_
 from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
 from service.packages.proxy.origins import Origins
+from service.packages.sigstore_bundles import (
+    FORGES,
+    REPOSITORY,
+    Identity,
+    Statement,
+    attested,
+    extension,
+)
 
 # Old packages have capitals and the characters that a URL's path need not escape.
 _NAME: Final = re.compile(
     r"(?:@[A-Za-z0-9_~!'()*-][\w.~!'()*-]*/[\w~!'()*-]|[A-Za-z0-9~!'()*-])[\w.~!'()*-]*", re.ASCII
 )
-_SLSA: Final = "https://slsa.dev/provenance/v1"
+_SLSA: Final = ("https://slsa.dev/provenance/v1", "https://slsa.dev/provenance/v0.2")
 _RESERVED: Final = frozenset({"node_modules", "favicon.ico"})
 
 
@@ -75,15 +84,40 @@ def _codec(origins: Origins) -> Codec[NpmPackage]:
     )
 
 
-def _publisher(attested: Any) -> str:  # noqa: ANN401 - any JSON
-    """The source repository in the SLSA provenance."""
-    (bundle,) = [
-        each["bundle"] for each in attested["attestations"] if each["predicateType"] == _SLSA
-    ]
-    payload = b64decode(bundle["dsseEnvelope"]["payload"])
-    statement: Any = decode_untrusted(msgspec.json.decode, payload)
-    said = statement["predicate"]["buildDefinition"]["externalParameters"]["workflow"]
-    return str(said["repository"])
+def _provenance(said: Any) -> Any:  # noqa: ANN401 - any JSON
+    """The bundle of the SLSA provenance, beside which there is the registry's own."""
+    (bundle,) = (each["bundle"] for each in said["attestations"] if each["predicateType"] in _SLSA)
+    return bundle
+
+
+def _publisher(said: Any) -> str:  # noqa: ANN401 - any JSON
+    """The source repository in the certificate: what the provenance says is its author's."""
+    from cryptography.x509 import load_der_x509_certificate
+
+    material = _provenance(said)["verificationMaterial"]
+    chain = material.get("x509CertificateChain", {}).get("certificates", [])
+    raw = (material.get("certificate") or chain[0])["rawBytes"]
+    return extension(load_der_x509_certificate(b64decode(raw)), REPOSITORY)
+
+
+def _bundles(body: bytes) -> tuple[Identity, Iterable[Any]]:
+    from sigstore.models import Bundle
+
+    said = decode_untrusted(msgspec.json.decode, body)
+    repository, bundle = _publisher(said), Bundle.from_json(msgspec.json.encode(_provenance(said)))
+    (forge,) = (each for each in FORGES.values() if repository.startswith(f"{each.address}/"))
+    return Identity(forge.issuer, repository, f"{repository}{forge.workflows}"), [bundle]
+
+
+def _attested_subjects(statement: Statement) -> Iterable[str]:
+    if statement.predicate_type not in _SLSA:
+        raise ValueError("no provenance of SLSA")
+    return [f"{each.name} sha512:{each.digest['sha512']}" for each in statement.subject]
+
+
+def _subjects(release: Release) -> Iterable[str]:
+    url = f"pkg:npm/{release.name.replace('@', '%40')}@{release.version}"
+    return [f"{url} {digest}" for digest in release.digests]
 
 
 NPM: Final = EcosystemFacts(
@@ -109,6 +143,8 @@ NPM: Final = EcosystemFacts(
     ),
     codec=_codec,
     publisher=_publisher,
+    attested=partial(attested, _bundles, _attested_subjects),
+    subjects=_subjects,
     releases=releases_of,
     address=registry_url,
     clients=(NPM_CLIENT, PNPM, YARN_1, YARN, BUN),

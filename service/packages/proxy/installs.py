@@ -13,6 +13,7 @@ from quart import Response, request
 from analytics.model.envelopes import ArtifactChanged
 from analytics.model.rows import CLIENT_MAX
 from service.packages.ecosystem import EcosystemFacts, Release
+from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import FILE_CHANGED, PolicyDecision
@@ -136,7 +137,8 @@ class Installer:
             return decision
         before, publisher = said[0][0], said[1][0] or "unknown"
         proved = zip((earlier, release), said, strict=True)
-        verified = all(not each.digests.isdisjoint(own[1:]) for each, own in proved)
+        subjects = ECOSYSTEMS[release.ecosystem].subjects
+        verified = all(not set(own[1:]).isdisjoint(subjects(each)) for each, own in proved)
         return self.policy.other_publisher(release, earlier, before, publisher, verified=verified)
 
     async def _refuse(self, file: OfferedFile, decision: PolicyDecision) -> Response:

@@ -21,7 +21,7 @@ from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.origins import Registry, WebOrigin
 from service.core.settings import Settings
-from service.packages.ecosystem import EcosystemFacts, Release, none_attested
+from service.packages.ecosystem import EcosystemFacts, Release
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
 from service.packages.proxy.answers import RegistryDocument
@@ -75,7 +75,7 @@ class PackageRegistry(Generic[_Value]):
     async def publisher(self, attestation: str | None, org: str) -> Sequence[str] | None:
         """Who published a file, by its attestations at this URL: "" if unclear, None without.
 
-        Behind that are the digests of the files of which that is proved.
+        Behind that is of which files that is proved, see `EcosystemFacts.subjects`.
         """
         try:
             async with asyncio.timeout(PUBLISHER_S):
@@ -282,8 +282,7 @@ def _registry(
     compare = no_comparison if name else partial(parts.artifacts.compare, ecosystem, artifacts_url)
     documents = cache(facts.codec(origins), compare)
     # Always in the other process, where verifying a signature holds up nothing.
-    heavy_bytes = 0 if _IS_VERIFYING and facts.attested is not none_attested else HEAVY_BYTES
-    publishers = cache(publishers_codec(facts), heavy_bytes=heavy_bytes)
+    publishers = cache(publishers_codec(facts), heavy_bytes=0 if _IS_VERIFYING else HEAVY_BYTES)
     return PackageRegistry(upstream, documents, publishers, keys, artifacts_url, orgs)
 
 
@@ -296,7 +295,7 @@ def _publishers(
     said = decode_untrusted(msgspec.json.decode, document.body)
     try:
         return [publisher(said)[:_PUBLISHER_CHARS], *attested(document.body)]
-    except (DocumentInvalid, LookupError, TypeError, AttributeError, ValueError):
+    except Exception:  # hostile certificates have more errors than hostile JSON
         return [""]
 
 

@@ -1,16 +1,14 @@
 """PyPI: its names, versions, documents and clients."""
 
 import re
-from functools import cache, partial
-from importlib.resources import files
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
-
-import msgspec
 
 from analytics.model.ecosystems import Ecosystem
 from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation
 from service.packages.proxy.answers import RegistryDocument
-from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
+from service.packages.proxy.documents import Codec, DocumentInvalid
 from service.packages.proxy.origins import Origins
 from service.packages.pypi.clients import PDM, PIP, POETRY, UV, index_url
 from service.packages.pypi.filenames import parse_filename
@@ -25,25 +23,11 @@ from service.packages.pypi.project import (
     releases_of,
 )
 from service.packages.pypi.versions import parse_pypi_range, parse_pypi_version, pypi_spellings
+from service.packages.sigstore_bundles import FORGES, Identity, Statement, attested
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SEPARATORS: Final = re.compile(r"[-_.]+")
 
-_ATTESTED_MAX: Final = 8
-_SIGSTORE: Final = "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev"
-
-
-class _Subject(msgspec.Struct):
-    digest: dict[str, str]
-
-
-class _Statement(msgspec.Struct):
-    """An in-toto statement, as far as it is read."""
-
-    subject: list[_Subject]
-
-
-_STATEMENT: Final = msgspec.json.Decoder(_Statement)
 _SPECIFIER: Final = r"(?:={2,3}|[~!<>]=|[<>])\s*[^\s,;)\\#]+"
 
 
@@ -96,88 +80,34 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
     )
 
 
-_FORGES: Final = {
-    "GitHub": (
-        "https://token.actions.githubusercontent.com",
-        "https://github.com",
-        "/.github/workflows/",
-        "workflow",
-    ),
-    "GitLab": ("https://gitlab.com", "https://gitlab.com", "//", "workflow_filepath"),
-}
-"""Issuer, address, the folder of workflows, and the member of a publisher that names its own."""
-
-_BUILD_CONFIG: Final = "1.3.6.1.4.1.57264.1.18"
-"""The extension of Fulcio's certificates that names the workflow, and of which ref it is."""
-
-_LONG: Final = 0x81
-"""In DER, the length is in one more byte."""
+_WORKFLOW: Final = {"GitHub": "workflow", "GitLab": "workflow_filepath"}
+"""The member of a publisher that names its own."""
 
 
 def _publisher(provenance: Any) -> str:  # noqa: ANN401 - any JSON
     """Kind, repository and workflow of PEP 740's first publisher."""
     said = provenance["attestation_bundles"][0]["publisher"]
     # That which is verified, and not one that a registry adds under the other name.
-    workflow = said.get("workflow_filepath" if said["kind"] == "GitLab" else "workflow") or ""
+    workflow = said.get(_WORKFLOW.get(said["kind"], "workflow")) or ""
     return f"{said['kind']} {said['repository']} {workflow}".rstrip()
 
 
-def _attested(body: bytes) -> list[str]:
-    """The files of which PEP 740's first publisher is proved; none without the extra `sigstore`.
+def _bundles(body: bytes) -> tuple[Identity, Iterable[Any]]:
+    """PEP 740's first publisher, and its attestations."""
+    from pypi_attestations import Provenance
 
-    Of each attestation certificate, signature, entry in the log and identity are verified, offline.
-    """
-    try:
-        # Half a second and 30 MB, so only the process that parses attestations imports it.
-        from pypi_attestations import Provenance
-    except ImportError:
-        return []
-    try:
-        bundle = Provenance.model_validate_json(body).attestation_bundles[0]
-        policy = _Identity(bundle.publisher)
-        attested = bundle.attestations[:_ATTESTED_MAX]
-        statements = [_verifier().verify_dsse(each.to_bundle(), policy)[1] for each in attested]
-        said = [decode_untrusted(_STATEMENT.decode, each) for each in statements]
-        return [f"sha256:{each.digest['sha256']}" for one in said for each in one.subject]
-    except Exception:  # hostile JSON in libraries of others: nothing is proved
-        return []
+    bundle = Provenance.model_validate_json(body).attestation_bundles[0]
+    publisher: Any = bundle.publisher
+    forge = FORGES[publisher.kind]
+    repository = f"{forge.address}/{publisher.repository}"
+    # Of the branch or tag behind it, a publisher says nothing.
+    workflow = f"{repository}{forge.workflows}{getattr(publisher, _WORKFLOW[publisher.kind])}@"
+    identity = Identity(forge.issuer, repository, workflow)
+    return identity, (each.to_bundle() for each in bundle.attestations)
 
 
-class _Identity:
-    """A policy of sigstore: whose certificate it must be.
-
-    That of pypi-attestations cannot be had without a trusted root of the home directory.
-    """
-
-    def __init__(self, publisher: Any) -> None:  # noqa: ANN401 - of the extra
-        """Raises KeyError unless it is a publisher of GitHub or GitLab."""
-        self._issuer, host, folder, member = _FORGES[publisher.kind]
-        self._repository = f"{host}/{publisher.repository}"
-        # Of the branch or tag behind it, a publisher says nothing.
-        self._workflow = f"{self._repository}{folder}{getattr(publisher, member)}@"
-
-    def verify(self, certificate: Any) -> None:  # noqa: ANN401 - of the extra
-        """Raise an error if it is another's."""
-        from cryptography.x509 import ObjectIdentifier
-        from sigstore.verify.policy import AllOf, OIDCIssuerV2, OIDCSourceRepositoryURI
-
-        AllOf([OIDCIssuerV2(self._issuer), OIDCSourceRepositoryURI(self._repository)]).verify(
-            certificate
-        )
-        extension = certificate.extensions.get_extension_for_oid(ObjectIdentifier(_BUILD_CONFIG))
-        encoded = extension.value.public_bytes()  # a UTF8String in DER
-        if not encoded[3 if encoded[1] == _LONG else 2 :].startswith(self._workflow.encode()):
-            raise ValueError("another workflow")
-
-
-@cache
-def _verifier() -> Any:  # noqa: ANN401 - of the extra
-    """With the trusted root that the package has; not the one that any program may update."""
-    from sigstore.models import TrustedRoot
-    from sigstore.verify import Verifier
-
-    root = files("sigstore._store") / _SIGSTORE / "trusted_root.json"
-    return Verifier(trusted_root=TrustedRoot.from_file(str(root)))
+def _subjects(statement: Statement) -> Iterable[str]:
+    return [f"sha256:{each.digest['sha256']}" for each in statement.subject]
 
 
 PYPI: Final = EcosystemFacts(
@@ -207,7 +137,7 @@ PYPI: Final = EcosystemFacts(
     ),
     codec=_codec,
     publisher=_publisher,
-    attested=_attested,
+    attested=partial(attested, _bundles, _subjects),
     releases=releases_of,
     address=index_url,
     clients=(PIP, UV, POETRY, PDM),

@@ -1,6 +1,5 @@
 """Another publisher than before, as attestations name them: PEP 740 on PyPI, SLSA on npm."""
 
-import base64
 import json
 from datetime import timedelta
 from typing import Any
@@ -12,10 +11,11 @@ from tests.package_documents import npm_version, packument
 from tests.replaced import replaced
 from tests.service.packages.proxy.proxied import OLD, Proxied, wheel_of
 from tests.service.packages.proxy.registry import FakeRegistry
+from tests.service.packages.proxy.sigstore_signer import SLSA, Signer
 
 OURS = {"kind": "GitHub", "repository": "acme/pad", "workflow": "release.yml"}
 THEIRS = OURS | {"repository": "mallory/pad"}
-SLSA = "https://slsa.dev/provenance/v1"
+SIGNER = Signer()
 
 
 def provenance(publisher: Any) -> bytes:
@@ -24,12 +24,14 @@ def provenance(publisher: Any) -> bytes:
     return json.dumps({"version": 1, "attestation_bundles": [bundle]}).encode()
 
 
-def attestations(repository: str, predicate_type: str = SLSA) -> bytes:
-    """What npm's registry answers, with a provenance from this repository."""
-    workflow = {"repository": repository, "path": ".github/workflows/release.yml"}
+def attestations(repository: str, predicate_type: str = SLSA, *, said: str = "") -> bytes:
+    """What npm's registry answers, with a provenance signed in this repository.
+
+    `said` is what the provenance itself says.
+    """
+    workflow = {"repository": said or repository, "path": ".github/workflows/release.yml"}
     build = {"buildDefinition": {"externalParameters": {"workflow": workflow}}}
-    payload = base64.b64encode(json.dumps({"predicate": build}).encode()).decode()
-    bundle = {"dsseEnvelope": {"payload": payload}}
+    bundle = SIGNER.bundle({"subject": [], "predicate": build}, repository)
     publish = {"predicateType": "https://github.com/npm/attestation", "bundle": {}}
     return json.dumps(
         {"attestations": [publish, {"predicateType": predicate_type, "bundle": bundle}]}
@@ -194,17 +196,21 @@ async def npm(proxied: Proxied, *bodies: bytes) -> None:
         (attestations("https://github.com/acme/pad"), 200),
         (attestations("https://github.com/mallory/pad"), 302),
         (attestations("https://github.com/acme/pad", "https://slsa.dev/other"), 302),
+        (attestations("https://github.com/acme/pad", "https://slsa.dev/provenance/v0.2"), 200),
+        (attestations("https://github.com/acme/pad", said="https://github.com/mallory/pad"), 200),
+        (attestations("https://github.com/mallory/pad", said="https://github.com/acme/pad"), 302),
         (b'{"attestations": [{"predicateType": 1}]}', 302),
         (
             attestations("https://github.com/acme/pad").replace(
-                b'"payload": "', b'"payload": "AAAA'
+                b'"rawBytes": "', b'"rawBytes": "A'
             ),
             302,
         ),
+        (attestations("https://github.com/acme/pad").replace(b'"rawBytes"', b'"other"'), 302),
     ],
 )
 async def test_another_repository_on_npm_is_refused(proxied: Proxied, now: bytes, status: int):
-    """An attestation is written by its publisher: one that cannot be read hides nothing."""
+    """The certificate counts, not what a provenance says; one that is none hides nothing."""
     await npm(proxied, attestations("https://github.com/acme/pad"), now)
 
     refused = await proxied.get("npm/pad/-/pad-1.1.0.tgz")
