@@ -7,7 +7,6 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import SignInDomainChanged
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
@@ -47,14 +46,7 @@ async def list_(call: Call[BaseServices]) -> DomainList:
     """List the domains whose users need no invitation. Only the operator changes them."""
     async with call.read() as session:
         domains = await list_domains(session, call.org)
-    entries = [
-        DomainEntry(
-            domain=domain.domain,
-            idp=domain.identity_provider,
-            added_at=format_ms(domain.added_at),
-        )
-        for domain in domains
-    ]
+    entries = [DomainEntry.from_row(domain, idp=domain.identity_provider) for domain in domains]
     return DomainList(org=call.org.slug, domains=entries)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, Self
 
 from msgspec import UNSET, Meta
 from quart import Response
 
-from analytics.model.instants import format_ms, optional_ms
+from analytics.model.instants import optional_ms
 from service.access.roles import KEY_SCOPES, Capability
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.text_rules import NAME_MAX
@@ -87,6 +87,13 @@ class ApiKeyEntry(Answer):
     is_live: bool
     expires_soon: Annotated[bool, Meta(description="Live, and expires within 14 days.")]
 
+    @classmethod
+    def at(cls, now: datetime, key: ApiKey, **others: object) -> Self:
+        """The key as it is `now`, with the `others` of a subclass."""
+        live = is_live(key, now)
+        soon = live and expires_soon(key, now)
+        return cls.from_row(key, is_live=live, expires_soon=soon, **others)
+
 
 class ApiKeyList(Answer):
     """The organisation's keys, newest first, with those that have ended."""
@@ -140,7 +147,7 @@ async def list_(call: Call[BaseServices]) -> Response:
     """List the organisation's API keys, newest first."""
     now = call.services.clock()
     async with call.read() as session:
-        keys = await list_api_keys(session, call.org, lambda key: encoded(key_entry(key, now)))
+        keys = await list_api_keys(session, call.org, lambda key: encoded(ApiKeyEntry.at(now, key)))
     return json_answer({"org": call.org.slug, "api_keys": keys})
 
 
@@ -194,32 +201,9 @@ async def revoke(call: WriteCall[BaseServices], key_id: str) -> RevokedApiKey:
     return RevokedApiKey(revoked=key_id)
 
 
-def key_entry(key: ApiKey, now: datetime) -> ApiKeyEntry:
-    """A key in the API's representation."""
-    return ApiKeyEntry(**_facts(key, now))
-
-
 def issued_key(
     key: ApiKey, secret: str, now: datetime, replaced: ApiKey | None = None
 ) -> IssuedApiKey:
     """A new key, with the end of the one that it replaces."""
     until = None if replaced is None else optional_ms(replaced.expires_at)
-    return IssuedApiKey(**_facts(key, now), secret=secret, replaced_until=until)
-
-
-def _facts(key: ApiKey, now: datetime) -> dict[str, Any]:
-    live = is_live(key, now)
-    return {
-        "id": key.id,
-        "name": key.name,
-        "project_id": key.project_id,
-        "created_by": key.created_by,
-        "scopes": list(key.scopes),
-        "created_at": format_ms(key.created_at),
-        "last_used_at": optional_ms(key.last_used_at),
-        "expires_at": optional_ms(key.expires_at),
-        "revoked_at": optional_ms(key.revoked_at),
-        "replaces": key.replaces,
-        "is_live": live,
-        "expires_soon": live and expires_soon(key, now),
-    }
+    return IssuedApiKey.at(now, key, secret=secret, replaced_until=until)

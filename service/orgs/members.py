@@ -87,9 +87,9 @@ class MemberEntry(Answer):
     created_at: TimestampMs
 
     @classmethod
-    def of(cls, member: Member) -> Self:
-        """A member in the API's representation."""
-        return cls(**_facts(member))
+    def of(cls, member: Member, **others: object) -> Self:
+        """A member, with the `others` of a subclass."""
+        return cls.from_row(member, idp=member.identity_provider, **others)
 
 
 class ListedMember(MemberEntry):
@@ -181,7 +181,18 @@ async def list_(call: Call[BaseServices], query: PageQuery) -> MemberList:
         members, next_cursor = await list_page(cursors, query, load, lambda row: row.email)
         listed = await member_facts(session, call.org, members)
     return MemberList(
-        org=call.org.slug, members=[_listed(facts) for facts in listed], next_cursor=next_cursor
+        org=call.org.slug,
+        members=[
+            ListedMember.of(
+                facts.member,
+                linked=facts.is_linked,
+                passkeys=facts.passkeys,
+                last_seen_at=optional_ms(facts.last_seen_at),
+                teams=facts.teams,
+            )
+            for facts in listed
+        ],
+        next_cursor=next_cursor,
     )
 
 
@@ -299,14 +310,7 @@ async def list_member_sessions(call: Call[BaseServices], member_id: str) -> Memb
         member=member.id,
         email=member.email,
         sessions=[
-            SessionEntry(
-                id=entry.id,
-                created_at=format_ms(entry.created_at),
-                last_seen_at=format_ms(entry.last_seen_at),
-                ends_at=format_ms(lifetimes.end_of(entry)),
-                source_ip=entry.source_ip,
-                user_agent=entry.user_agent,
-            )
+            SessionEntry.from_row(entry, ends_at=format_ms(lifetimes.end_of(entry)))
             for entry in live
         ],
     )
@@ -483,23 +487,3 @@ async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> S
         .limit(limit)
     )
     return (await session.scalars(query)).all()
-
-
-def _facts(member: Member) -> dict[str, str]:
-    return {
-        "id": member.id,
-        "email": member.email,
-        "role": member.role,
-        "idp": member.identity_provider,
-        "created_at": format_ms(member.created_at),
-    }
-
-
-def _listed(facts: MemberFacts) -> ListedMember:
-    return ListedMember(
-        **_facts(facts.member),
-        linked=facts.is_linked,
-        passkeys=facts.passkeys,
-        last_seen_at=optional_ms(facts.last_seen_at),
-        teams=facts.teams,
-    )

@@ -1,10 +1,9 @@
 """The operator's endpoints for organisations: create and list them, their tiers and legal holds."""
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from analytics.model.instants import format_ms, optional_ms
 from analytics.model.retention import Tier
 from service.core.errors import Conflict, NotFound, OrgNotFound
 from service.core.settings import IdentityProviderName
@@ -20,7 +19,6 @@ from service.orgs.organisations import (
     set_tier,
 )
 from service.store.organisations import get_member, get_org, list_orgs
-from service.store.tables import Organisation
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.models import Answer, Request, TimestampMs
@@ -96,19 +94,6 @@ class OrgEntry(Answer):
     held_since: TimestampMs | None
     held_reason: str | None
 
-    @classmethod
-    def of(cls, org: Organisation) -> Self:
-        """An organisation in the API's representation."""
-        return cls(
-            id=org.id,
-            slug=org.slug,
-            tier=Tier(org.tier),
-            role_overrides=org.role_overrides,
-            created_at=format_ms(org.created_at),
-            held_since=optional_ms(org.held_since),
-            held_reason=org.held_reason,
-        )
-
 
 class OrgList(Answer):
     """All organisations."""
@@ -138,13 +123,6 @@ class OrgHold(Answer):
     held_since: TimestampMs | None
     held_reason: str | None
 
-    @classmethod
-    def of(cls, org: Organisation) -> Self:
-        """The hold in the API's representation."""
-        return cls(
-            slug=org.slug, held_since=optional_ms(org.held_since), held_reason=org.held_reason
-        )
-
 
 class DomainAllowed(Answer):
     """Whether users of the domain sign in without an invitation."""
@@ -159,7 +137,7 @@ class DomainAllowed(Answer):
 async def list_(call: OperatorCall[BaseServices]) -> OrgList:
     """List all organisations."""
     async with call.read() as session:
-        return OrgList(organisations=[OrgEntry.of(org) for org in await list_orgs(session)])
+        return OrgList(organisations=list(map(OrgEntry.from_row, await list_orgs(session))))
 
 
 @resource.post(
@@ -173,7 +151,7 @@ async def list_(call: OperatorCall[BaseServices]) -> OrgList:
 async def create(call: OperatorWriteCall[BaseServices], body: NewOrg) -> CreatedOrg:
     """Create an organisation."""
     org = await create_org(call.work, body.slug, body.tier, call.by)
-    return CreatedOrg(id=org.id, slug=org.slug, tier=Tier(org.tier))
+    return CreatedOrg.from_row(org)
 
 
 @resource.put(
@@ -188,7 +166,7 @@ async def put_tier(call: OperatorWriteCall[BaseServices], body: NewTier, slug: s
     """Move an organisation to another tier, which its audit log shows at once."""
     org = await get_org(call.session, slug)
     await set_tier(call.work, org, body.tier, call.by)
-    return OrgTier(slug=org.slug, tier=Tier(org.tier))
+    return OrgTier.from_row(org)
 
 
 @resource.put(
@@ -203,7 +181,7 @@ async def put_hold(call: OperatorWriteCall[BaseServices], body: NewHold, slug: s
     """Put an organisation under a legal hold; again replaces the reason, not the hold's start."""
     org = await get_org(call.session, slug)
     await hold(call.work, org, body.reason, call.by)
-    return OrgHold.of(org)
+    return OrgHold.from_row(org)
 
 
 @resource.delete(
@@ -215,7 +193,7 @@ async def delete_hold(
     """Release an organisation from its legal hold, if it is under one."""
     org = await get_org(call.session, slug)
     await release(call.work, org, query.reason, call.by)
-    return OrgHold.of(org)
+    return OrgHold.from_row(org)
 
 
 @resource.post(

@@ -3,7 +3,6 @@
 import re
 from typing import Final
 
-from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import LegalHoldChanged, OrgCreated, OrgTierChanged
 from analytics.model.retention import RETENTION_DAYS, Tier
 from analytics.model.rows import AuditContext
@@ -40,16 +39,8 @@ class OrganisationEntry(Answer):
 @resource.get("get_organisation", needs=Capability.ORG_ADMIN, returns=OrganisationEntry)
 async def show(call: Call[BaseServices]) -> OrganisationEntry:
     """Show the organisation's tier and legal hold. Only the operator changes them."""
-    org = call.org
-    return OrganisationEntry(
-        id=org.id,
-        slug=org.slug,
-        tier=org.tier,
-        retention_days=RETENTION_DAYS[Tier(org.tier)],
-        created_at=format_ms(org.created_at),
-        held_since=optional_ms(org.held_since),
-        held_reason=org.held_reason,
-    )
+    retention_days = RETENTION_DAYS[Tier(call.org.tier)]
+    return OrganisationEntry.from_row(call.org, retention_days=retention_days)
 
 
 async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -> Organisation:

@@ -1,11 +1,10 @@
 """Projects: what bindings and API keys can be limited to."""
 
 from functools import partial
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import ProjectCreated
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
@@ -39,11 +38,6 @@ class ProjectEntry(Answer):
     name: str
     created_at: TimestampMs
 
-    @classmethod
-    def of(cls, project: Project) -> Self:
-        """A project in the API's representation."""
-        return cls(id=project.id, name=project.name, created_at=format_ms(project.created_at))
-
 
 class ProjectList(Answer):
     """The organisation's projects, by name. `next_cursor` is null on the last page."""
@@ -60,7 +54,7 @@ async def list_(call: Call[BaseServices], query: PageQuery) -> ProjectList:
     async with call.read() as session:
         load = partial(list_named_from, session, call.org, Project)
         projects, next_cursor = await list_page(cursors, query, load, lambda row: row.name)
-    listed = [ProjectEntry.of(project) for project in projects]
+    listed = list(map(ProjectEntry.from_row, projects))
     return ProjectList(org=call.org.slug, projects=listed, next_cursor=next_cursor)
 
 
@@ -75,7 +69,7 @@ async def list_(call: Call[BaseServices], query: PageQuery) -> ProjectList:
 )
 async def create(call: WriteCall[BaseServices], body: NewProject) -> ProjectEntry:
     """Create a project."""
-    return ProjectEntry.of(await create_project(call.work, call.org, body.name, call.by))
+    return ProjectEntry.from_row(await create_project(call.work, call.org, body.name, call.by))
 
 
 async def create_project(

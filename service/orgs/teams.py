@@ -3,12 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from msgspec import Meta
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import TeamAdminChanged, TeamCreated
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
@@ -48,11 +47,6 @@ class TeamEntry(Answer):
     id: str
     name: str
     created_at: TimestampMs
-
-    @classmethod
-    def of(cls, team: Team) -> Self:
-        """A team in the API's representation."""
-        return cls(id=team.id, name=team.name, created_at=format_ms(team.created_at))
 
 
 class TeamAdminEntry(Answer):
@@ -96,7 +90,10 @@ async def list_(call: Call[BaseServices], query: PageQuery) -> TeamList:
         admins = await admins_of(session, call.org, teams)
     return TeamList(
         org=call.org.slug,
-        teams=[_listed(team, admins[team.id]) for team in teams],
+        teams=[
+            ListedTeam.from_row(team, admins=list(map(TeamAdminEntry.from_row, admins[team.id])))
+            for team in teams
+        ],
         next_cursor=next_cursor,
     )
 
@@ -112,7 +109,7 @@ async def list_(call: Call[BaseServices], query: PageQuery) -> TeamList:
 )
 async def create(call: WriteCall[BaseServices], body: NewTeam) -> TeamEntry:
     """Create a team."""
-    return TeamEntry.of(await create_team(call.work, call.org, body.name, call.by))
+    return TeamEntry.from_row(await create_team(call.work, call.org, body.name, call.by))
 
 
 @resource.post(
@@ -185,15 +182,6 @@ async def admins_of(
     for team, member in await list_team_offices(session, org, is_among):
         admins[team.id].append(member)
     return admins
-
-
-def _listed(team: Team, admins: Sequence[Member]) -> ListedTeam:
-    return ListedTeam(
-        id=team.id,
-        name=team.name,
-        created_at=format_ms(team.created_at),
-        admins=[TeamAdminEntry(id=member.id, email=member.email) for member in admins],
-    )
 
 
 async def _set_admin(

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from msgspec import UNSET, Meta, Struct
 
 from analytics.model.filters import parse_query
-from analytics.model.instants import format_us, midnight, optional_us, utc_day
+from analytics.model.instants import format_us, midnight, utc_day
 from service.access.callers import is_allowed
 from service.access.roles import Capability
 from service.audit.refusals import QUERY_REFUSALS
@@ -38,7 +38,7 @@ class Installs(Struct, frozen=True):
     blocked: NonNegative = 0
 
 
-class MapBinding(Struct, kw_only=True):
+class MapBinding(Answer, kw_only=True):
     """An active binding, its project and team by name; without `event_names` any event is allowed.
 
     `repository` is a path, and `job` its ref or environment; or the subject, if it names none.
@@ -147,17 +147,13 @@ def _binding(
     binding: Binding, names: Mapping[str, str], installs: Mapping[str | None, Installs] | None
 ) -> MapBinding:
     repository, job = job_parts(binding.sub_pattern) or (binding.sub_pattern, None)
-    return MapBinding(
-        id=binding.id,
+    return MapBinding.from_row(
+        binding,
         repository=repository,
-        repository_id=binding.repository_id,
         job=job,
-        sub_pattern=binding.sub_pattern,
-        event_names=binding.event_names,
         conditions=binding.conditions or UNSET,
         project=binding.project_id and names.get(binding.project_id, binding.project_id),
         team=binding.team_id and names.get(binding.team_id, binding.team_id),
-        last_used_at=optional_us(binding.last_used_at),
         installs=None if installs is None else installs.get(binding.id, Installs()),
     )
 

@@ -26,6 +26,7 @@ from msgspec import Meta, Struct, UnsetType, ValidationError, inspect
 from werkzeug.datastructures import MultiDict
 
 from analytics.model.filters import only
+from analytics.model.instants import optional_ms, optional_us
 from service.core.errors import Invalid, Refusal
 from service.core.threads import in_thread
 from service.web.refusals import UNKNOWN_FIELD
@@ -90,6 +91,7 @@ _UNCONVERTED: Final = (ValidationError, UnicodeEncodeError)  # the latter for ha
 _FLAGS: Final = {"true": True, "false": False}
 _ETAG: Final = re.compile(r'(?:W/)?"(0|[1-9][0-9]{0,8})"', re.ASCII)
 _INTEGER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_INSTANTS: Final = {TIMESTAMP_MS_PATTERN: optional_ms, TIMESTAMP_US_PATTERN: optional_us}
 
 _Parsed = TypeVar("_Parsed")
 _Parsed_co = TypeVar("_Parsed_co", covariant=True)
@@ -133,6 +135,19 @@ class Answer(Struct, kw_only=True):
     def location(self) -> str | None:
         """Where what was created is read, below the path of its resource; None for nowhere."""
         return None
+
+    @classmethod
+    def from_row(cls, row: object, /, **others: Any) -> Self:  # noqa: ANN401 - as each field says
+        """The answer whose fields are the attributes of `row` of their names, but for `others`.
+
+        An instant is written with milliseconds or microseconds, as the type of its field says.
+        """
+        values = {
+            name: write(getattr(row, name)) if write else getattr(row, name)
+            for name, write in _row_fields(cls)
+            if name not in others
+        }
+        return cls(**values, **others)
 
 
 class RawBytes(Answer):
@@ -342,6 +357,17 @@ def _fields(model: type[Request]) -> tuple[_Field, ...]:
             field.required,
             _example(field.type),
         )
+        for field in info.fields
+    )
+
+
+@cache
+def _row_fields(model: type[Answer]) -> tuple[tuple[str, Callable[[Any], object] | None], ...]:
+    """The fields of `model` by name, each with what writes its instants, if it has those."""
+    info = inspect.type_info(model)
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - a model is one
+    return tuple(
+        (field.name, _INSTANTS.get(getattr(_bare(field.type), "pattern", None) or ""))
         for field in info.fields
     )
 

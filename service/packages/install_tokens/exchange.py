@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from quart import Blueprint, Request, request
 from quart.typing import ResponseReturnValue
 
-from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer, token_request
@@ -27,7 +26,7 @@ from service.store.tables import InstallToken, Organisation
 from service.web.bodies import read_body
 from service.web.dependencies import receives
 from service.web.documentation import CiTokenUse, Tag, documented
-from service.web.models import TimestampMs
+from service.web.models import Answer, TimestampMs
 from service.web.refusals import NO_BODY_EXPECTED, UNKNOWN_ENCODING, UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
@@ -138,7 +137,7 @@ _BODY_BYTES_MAX: Final = 1024
 blueprint = Blueprint("install_tokens", __name__, url_prefix="/api/v1/orgs/<slug>")
 
 
-class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
+class IssuedInstallToken(Answer, kw_only=True, rename="camel"):
     """An install token, the binding that trusts its job, and what the CI token said of the job."""
 
     token: Annotated[str, Meta(description="Shown only once, and not stored.", examples=[EXAMPLE])]
@@ -152,23 +151,6 @@ class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
     event_name: str | None
     run_id: str | None
     token_id: Annotated[str | None, Meta(description="The `jti` of the CI token.")]
-
-    @classmethod
-    def of(cls, slug: str, token: InstallToken, secret: str) -> Self:
-        """`token` with its value, which no later answer can repeat."""
-        return cls(
-            token=secret,
-            id=token.id,
-            org=slug,
-            expires_at=format_ms(token.expires_at),
-            binding=token.binding_id,
-            issuer=token.issuer,
-            subject=token.sub,
-            repository_id=token.repository_id,
-            event_name=token.event_name,
-            run_id=token.run_id,
-            token_id=token.token_id,
-        )
 
 
 @blueprint.post("/install-tokens")
@@ -204,4 +186,7 @@ async def issue(issuer: InstallTokenIssuer, slug: str) -> ResponseReturnValue:
     if (await read_body(request, _BODY_BYTES_MAX)).strip() not in {b"", b"{}"}:
         raise NO_BODY_EXPECTED
     token, secret = await issuer.issue(key, org)
-    return json_answer(IssuedInstallToken.of(slug, token, secret), 201)
+    answer = IssuedInstallToken.from_row(
+        token, token=secret, org=slug, binding=token.binding_id, subject=token.sub
+    )
+    return json_answer(answer, 201)

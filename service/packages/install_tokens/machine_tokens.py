@@ -7,13 +7,12 @@ install. A session, which may do more, is thus never in the environment of an in
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple
 
-from msgspec import UNSET, Meta, structs
+from msgspec import UNSET, Meta
 from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import MachineTokenIssued
 from analytics.model.rows import AuditContext
 from service.access.callers import (
@@ -186,18 +185,6 @@ class MachineTokenEntry(Answer):
     created_at: TimestampMs
     expires_at: TimestampMs
 
-    @classmethod
-    def of(cls, token: MachineToken, email: str) -> Self:
-        """`token` of the member with this address."""
-        return cls(
-            id=token.id,
-            name=token.name,
-            member_id=token.member_id,
-            member=email,
-            created_at=format_ms(token.created_at),
-            expires_at=format_ms(token.expires_at),
-        )
-
 
 class MachineTokenList(Answer):
     """Live machine tokens, newest first."""
@@ -233,7 +220,7 @@ async def list_(call: Call[BaseServices], query: WhoseTokens) -> MachineTokenLis
     async with call.read() as session:
         now = call.services.clock()
         tokens = await list_machine_tokens(session, call.org, member_id, now)
-    entries = [MachineTokenEntry.of(token, email) for token, email in tokens]
+    entries = [MachineTokenEntry.from_row(token, member=email) for token, email in tokens]
     return MachineTokenList(org=call.org.slug, machine_tokens=entries)
 
 
@@ -276,15 +263,15 @@ async def issue(call: WriteCall[BaseServices], asked: NewMachineToken) -> Issued
     )
     call.session.add(token)
     await call.session.flush()
-    entry = MachineTokenEntry.of(token, member.email)
+    answer = IssuedMachineToken.from_row(token, member=member.email, token=value)
     issued = MachineTokenIssued(
         machine_token_id=token.id,
         member_id=member.id,
         name=token.name,
-        expires_at=entry.expires_at,
+        expires_at=answer.expires_at,
     )
     work.record(org.id, issued, call.by, subject=token.id)
-    return IssuedMachineToken(**structs.asdict(entry), token=value)
+    return answer
 
 
 @resource.delete(

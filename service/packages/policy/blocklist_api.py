@@ -8,7 +8,7 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, Self
 import msgspec
 from msgspec import Meta, Struct
 
-from analytics.model.instants import format_ms, optional_ms
+from analytics.model.instants import format_ms
 from service.core.errors import Invalid
 from service.packages.policy.blocklist import (
     FEED_NOT_LISTED,
@@ -57,15 +57,7 @@ class FeedEntry(Answer):
     @classmethod
     def of(cls, state: FeedState, now: datetime, stale_after_s: float) -> Self:
         """A feed in the API's representation."""
-        return cls(
-            feed=state.feed,
-            ecosystem=str(state.ecosystem),
-            ids=state.ids,
-            advisories=state.advisories,
-            imported_at=format_ms(state.imported_at),
-            modified_at=optional_ms(state.modified_at),
-            is_stale=state.is_stale(now, stale_after_s),
-        )
+        return cls.from_row(state, is_stale=state.is_stale(now, stale_after_s))
 
 
 class ImportEntry(Answer):
@@ -87,19 +79,11 @@ class ImportEntry(Answer):
     @classmethod
     def of(cls, entry: BlocklistImport) -> Self:
         """An import in the API's representation."""
-        return cls(
-            generation=entry.generation,
+        return cls.from_row(
+            entry,
             state="imported" if entry.switched_at else "loading",
             imported_at=format_ms(entry.switched_at or entry.started_at),
-            imported_by=entry.imported_by,
-            feed=entry.feed,
             file=entry.source,
-            sha256=entry.sha256,
-            ids=entry.ids,
-            records=entry.records,
-            advisories=entry.advisories,
-            withdrawn=entry.withdrawn,
-            unreadable=entry.unreadable,
         )
 
 
@@ -186,12 +170,8 @@ class ImportOutcome(Answer):
     def of(cls, result: BlocklistResult) -> Self:
         """The outcome of an import in the API's representation."""
         counts = result.counts
-        return cls(
-            generation=result.generation,
-            feed=result.feed,
-            sha256=result.sha256,
-            is_unchanged=result.is_unchanged,
-            is_in_force=result.is_in_force,
+        return cls.from_row(
+            result,
             records=counts.records,
             advisories=counts.advisories,
             ecosystems=msgspec.convert(

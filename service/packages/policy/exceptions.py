@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta
 from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.instants import format_ms, optional_ms
 from analytics.model.policy_envelopes import PolicyExceptionDecided, PolicyExceptionRequested
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
@@ -113,23 +112,6 @@ class ExceptionEntry(Answer):
     decided_at: TimestampMs | None
     decided_reason: str | None
 
-    @classmethod
-    def of(cls, asked: PolicyException) -> Self:
-        """A request in the API's representation."""
-        return cls(
-            id=asked.id,
-            ecosystem=asked.ecosystem,
-            package=asked.package,
-            version=asked.version,
-            reason=asked.reason,
-            requested_by=asked.requested_by,
-            requested_at=format_ms(asked.requested_at),
-            state=asked.state,  # type: ignore[arg-type] # one of ExceptionState
-            decided_by=asked.decided_by,
-            decided_at=optional_ms(asked.decided_at),
-            decided_reason=asked.decided_reason,
-        )
-
 
 class ExceptionList(Answer):
     """Requests for exceptions, newest first. `next_cursor` is null on the last page."""
@@ -206,7 +188,7 @@ async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> Excep
         )
     return ExceptionList(
         org=call.org.slug,
-        exceptions=[ExceptionEntry.of(asked) for asked in listed],
+        exceptions=list(map(ExceptionEntry.from_row, listed)),
         next_cursor=next_cursor,
     )
 
@@ -226,7 +208,7 @@ async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> Excep
 )
 async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> ExceptionEntry:
     """Ask for a release to be let through before its cooldown ends; every member may."""
-    return ExceptionEntry.of(
+    return ExceptionEntry.from_row(
         await request_exception(call.work, call.org, asked.release, asked.reason, call.by)
     )
 
@@ -244,7 +226,7 @@ async def decide(
     call: WriteCall[PolicyServices], decision: ExceptionOutcome, exception_id: str
 ) -> ExceptionEntry:
     """Allow a request, which adds an allow rule of its release to the policy, or decline it."""
-    return ExceptionEntry.of(
+    return ExceptionEntry.from_row(
         await decide_exception(
             call.work, call.org, exception_id, decision.state, decision.reason, call.by
         )

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.instants import format_ms, format_us
 from service.access.roles import Capability
 from service.audit.lake import Lake
 from service.audit.refusals import QUERY_REFUSALS
@@ -282,14 +281,8 @@ def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyInForce:
             changed_at=None,
             policy=to_document(NO_POLICY),
         )
-    return PolicyInForce(
-        org=slug,
-        revision=revision.revision,
-        sha256=revision.sha256,
-        changed_by=revision.changed_by,
-        changed_at=format_ms(revision.changed_at),
-        policy=to_document(decode_document(revision.document)),
-    )
+    policy = to_document(decode_document(revision.document))
+    return PolicyInForce.from_row(revision, org=slug, policy=policy)
 
 
 def check_form(slug: str, verdict: CheckResult, mode: PolicyMode) -> PolicyCheck:
@@ -313,20 +306,11 @@ def check_form(slug: str, verdict: CheckResult, mode: PolicyMode) -> PolicyCheck
 
 def preview_form(slug: str, preview: Preview) -> PolicyPreview:
     """A preview in the API's representation."""
-    return PolicyPreview(
+    return PolicyPreview.from_row(
+        preview,
         org=slug,
-        since=format_us(preview.since),
         summary=summary_of(preview),
-        installs=preview.installs,
-        blocked=preview.blocked,
         jobs=len(preview.jobs),
-        unattributed=preview.unattributed,
-        first_party=preview.first_party,
-        undated=preview.undated,
-        distrusted=preview.distrusted,
-        maybe_cured=preview.maybe_cured,
-        unjudged=preview.unjudged,
-        is_complete=preview.is_complete,
         top_packages=[
             PackageCount(ecosystem=ecosystem, package=package, installs=installs)
             for (ecosystem, package), installs in preview.packages.most_common(TOP)

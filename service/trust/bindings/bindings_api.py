@@ -7,12 +7,11 @@ from msgspec import UNSET, Meta, Raw, Struct
 from quart import Response
 
 from analytics.model.filters import only
-from analytics.model.instants import format_ms, optional_ms
 from service.access.roles import Capability
 from service.ci.providers import CI_LABELS, CONDITION_CLAIMS, CONDITION_VALUE_MAX
 from service.core.errors import ReasonInvalid
 from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS, parse_reason
-from service.store.tables import Binding, Origin
+from service.store.tables import Binding
 from service.trust.bindings.changes import add_binding, origins_of, replace_binding, revoke_binding
 from service.trust.bindings.listing import (
     LIMIT_MAX,
@@ -277,11 +276,6 @@ class CreatedBinding(Answer, kw_only=True, rename="camel"):
         """Where the binding is read."""
         return f"/{self.id}"
 
-    @classmethod
-    def of(cls, binding: Binding, **further: object) -> Self:
-        """The representation of `binding`, with the `further` fields of a subclass."""
-        return cls(**_created_fields(binding), **further)  # type: ignore[arg-type] # see the class
-
 
 class ReplacedBinding(CreatedBinding, kw_only=True, rename="camel"):
     """The binding that was created, and the one that it replaces."""
@@ -312,19 +306,7 @@ class ListedBinding(Answer, kw_only=True, rename="camel"):
     @classmethod
     def of(cls, binding: Binding, **further: object) -> Self:
         """The representation of `binding`, with the `further` fields of a subclass."""
-        return cls(
-            **_created_fields(binding),
-            project_id=binding.project_id,
-            team_id=binding.team_id,
-            added_by=binding.added_by,
-            revoked_at=optional_ms(binding.revoked_at),
-            revoked_by=binding.revoked_by,
-            revoked_reason=binding.revoked_reason,
-            last_used_at=optional_ms(binding.last_used_at),
-            use_count=binding.use_count,
-            conditions=binding.conditions or UNSET,
-            **further,  # type: ignore[arg-type] # see the class
-        )
+        return cls.from_row(binding, conditions=binding.conditions or UNSET, **further)
 
 
 class BindingDetail(ListedBinding, kw_only=True, rename="camel"):
@@ -392,18 +374,6 @@ class EncodedBindings:
         return answer
 
 
-def _created_fields(binding: Binding) -> dict[str, Any]:
-    return {
-        "id": binding.id,
-        "issuer": binding.issuer,
-        "sub_pattern": binding.sub_pattern,
-        "repository_id": binding.repository_id,
-        "event_names": binding.event_names,
-        "origin": Origin(binding.origin).value,
-        "added_at": format_ms(binding.added_at),
-    }
-
-
 @resource.get(
     "list_bindings",
     needs=Capability.OIDC_READ,
@@ -433,7 +403,7 @@ async def list_(call: Call[BindingServices], query: ListRequest) -> Response:
 async def create(call: WriteCall[BindingServices], body: dict[str, Any]) -> CreatedBinding:
     """Trust one CI identity; after a 201 both the binding and its audit row are durable."""
     by, issuers = call.caller, call.services.issuers
-    return CreatedBinding.of(
+    return CreatedBinding.from_row(
         await add_binding(call.work, call.org, body, by, issuers, origins_of(by))
     )
 
@@ -473,7 +443,7 @@ async def replace(
     successor = await replace_binding(
         call.work, call.org, binding_id, body, by, issuers, origins_of(by)
     )
-    return ReplacedBinding.of(successor, replaces=binding_id)
+    return ReplacedBinding.from_row(successor, replaces=binding_id)
 
 
 @resource.post(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_ms, parse_since
+from analytics.model.instants import parse_since
 from service.access.roles import Capability
 from service.ci.issuers.issuers import Issuers
 from service.ci.verifier.candidates import ActiveBinding, candidates_of
@@ -324,19 +324,9 @@ def filter_of(query: RejectedQuery) -> RejectedFilter:
 
 def _entry(subject: ResolvedSubject) -> RejectedEntry:
     row, proposal = subject.row, subject.resolution.proposal
-    return RejectedEntry(
+    return RejectedEntry.from_row(
+        row,
         verified=row.is_verified,
-        code=FailureCode(row.code),
-        detail=None if row.detail is None else Detail(row.detail),
-        issuer=row.issuer,
         subject=row.sub,
-        repository_id=row.repository_id,
-        event_name=row.event_name,
-        owner=row.owner,
-        project_id=row.project_id,
-        count=row.count,
-        first_at=format_ms(row.first_at),
-        last_at=format_ms(row.last_at),
-        last_request_id=row.last_request_id,
         proposal=None if proposal is None else proposal_form(proposal),
     )

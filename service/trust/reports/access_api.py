@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta
 from quart import Response
 
 from analytics.export.csv_json import guarded
-from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
+from analytics.model.instants import format_ms
 from service.access.roles import UNSCOPED_WORDS, Capability, Role
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.services import AuditServices
@@ -20,8 +20,6 @@ from service.trust.bindings.listing import parse_as_of
 from service.trust.reports.access_report import (
     AccessReport,
     MemberRights,
-    ReportedBinding,
-    ReportedKey,
     report_access,
 )
 from service.web.documentation import Tag
@@ -54,7 +52,7 @@ class AccessQuery(Request):
     format: Annotated[Literal["json", "csv"], Meta(description="Default `json`.")] = "json"
 
 
-class RoleThen(Struct, kw_only=True):
+class RoleThen(Answer, kw_only=True):
     """What a role granted. `granted` are the capabilities beyond its defaults."""
 
     role: Role
@@ -62,7 +60,7 @@ class RoleThen(Struct, kw_only=True):
     granted: list[str]
 
 
-class MemberThen(Struct, kw_only=True, gc=False):
+class MemberThen(Answer, kw_only=True, gc=False):
     """A member then. `removed_at` is null, or when the membership ended since."""
 
     id: str
@@ -75,7 +73,7 @@ class MemberThen(Struct, kw_only=True, gc=False):
     removed_at: TimestampMs | None
 
 
-class TeamThen(Struct, kw_only=True, gc=False):
+class TeamThen(Answer, kw_only=True, gc=False):
     """A team then. `admins` are member ids."""
 
     id: str
@@ -84,7 +82,7 @@ class TeamThen(Struct, kw_only=True, gc=False):
     since: TimestampMs
 
 
-class KeyThen(Struct, kw_only=True, gc=False):
+class KeyThen(Answer, kw_only=True, gc=False):
     """An API key that was accepted then. `created_by` is null for keys older than its record."""
 
     id: str
@@ -100,7 +98,7 @@ class KeyThen(Struct, kw_only=True, gc=False):
     revoked_at: TimestampMs | None
 
 
-class BindingThen(Struct, kw_only=True, gc=False):
+class BindingThen(Answer, kw_only=True, gc=False):
     """A trust binding that was active then."""
 
     id: str
@@ -192,14 +190,10 @@ def report_answer(report: AccessReport) -> AccessReportAnswer:
     """The report as the API answers it."""
     admins = report.admins()
     may = {role: [each.value for each in report.capabilities(role)] for role in Role}
-    return AccessReportAnswer(
+    return AccessReportAnswer.from_row(
+        report,
         org=report.org.slug,
         tenant_id=report.org.id,
-        as_of=format_us(report.as_of),
-        made_at=format_us(report.made_at),
-        retention_floor=optional_us(report.retention_floor),
-        is_complete=report.is_complete,
-        rights_as_of=format_us(report.rights_as_of),
         notes=notes(report),
         roles=[
             RoleThen(role=role, capabilities=may[role], granted=sorted(report.grants.get(role, ())))
@@ -207,16 +201,24 @@ def report_answer(report: AccessReport) -> AccessReportAnswer:
         ],
         members=[_member(member, may[member.role]) for member in report.members],
         teams=[
-            TeamThen(
-                id=team.id,
-                name=team.name,
+            TeamThen.from_row(
+                team,
                 admins=[member.id for member in admins[team.id]],
                 since=format_ms(team.created_at),
             )
             for team in report.teams
         ],
-        api_keys=[_key(key) for key in report.api_keys],
-        bindings=[_binding(binding) for binding in report.bindings],
+        api_keys=[
+            KeyThen.from_row(key, since=format_ms(key.created_at)) for key in report.api_keys
+        ],
+        bindings=[
+            BindingThen.from_row(
+                binding,
+                since=format_ms(binding.added_at),
+                conditions=binding.conditions or UNSET,
+            )
+            for binding in report.bindings
+        ],
         version=service_version(),
     )
 
@@ -295,43 +297,10 @@ def _csv_lines(answer: AccessReportAnswer) -> Iterator[tuple[str, ...]]:
 
 def _member(rights: MemberRights, capabilities: list[str]) -> MemberThen:
     member = rights.member
-    return MemberThen(
-        id=member.id,
-        email=member.email,
-        identity_provider=member.identity_provider,
+    return MemberThen.from_row(
+        member,
         role=rights.role,
         capabilities=capabilities,
         administers=[team.id for team in rights.teams],
         since=format_ms(member.created_at),
-        removed_at=optional_ms(member.removed_at),
-    )
-
-
-def _key(key: ReportedKey) -> KeyThen:
-    return KeyThen(
-        id=key.id,
-        name=key.name,
-        scopes=key.scopes,
-        project_id=key.project_id,
-        created_by=key.created_by,
-        since=format_ms(key.created_at),
-        expires_at=optional_ms(key.expires_at),
-        revoked_at=optional_ms(key.revoked_at),
-    )
-
-
-def _binding(binding: ReportedBinding) -> BindingThen:
-    return BindingThen(
-        id=binding.id,
-        issuer=binding.issuer,
-        sub_pattern=binding.sub_pattern,
-        repository_id=binding.repository_id,
-        event_names=binding.event_names,
-        origin=binding.origin,
-        project_id=binding.project_id,
-        team_id=binding.team_id,
-        added_by=binding.added_by,
-        since=format_ms(binding.added_at),
-        revoked_at=optional_ms(binding.revoked_at),
-        conditions=binding.conditions or UNSET,
     )
