@@ -21,10 +21,8 @@ from service.audit.alerts.alerts_api import (
 )
 from service.audit.alerts.rules import KINDS, parse_rule
 from service.core.errors import Refusal
-from service.pages.page import Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View
 from service.store.tables import AlertFiring
-from service.web.endpoint import Call
 from service.web.models import Request
 
 SHOWN_MAX: Final = 100
@@ -75,7 +73,7 @@ def rule_given(form: Mapping[str, str]) -> dict[str, Any]:
         "closed": "The alert is closed.",
     },
 )
-async def alerts_page(call: Call[DashboardServices], typed: TypedRule) -> View:
+async def alerts_page(call: PageCall, typed: TypedRule) -> View:
     """The latest alerts, the rules, and where the rule in the form would have fired."""
     latest = select(AlertFiring).where(AlertFiring.tenant_id == call.org.id)
     newest_first = latest.order_by(AlertFiring.fired_at.desc(), AlertFiring.id.desc())
@@ -100,7 +98,7 @@ def _without_time(query: str) -> str:
     return urlencode(kept, doseq=True) if len(kept) < len(filters) else query
 
 
-async def _tried(call: Call[DashboardServices], typed: TypedRule) -> View:
+async def _tried(call: PageCall, typed: TypedRule) -> View:
     if not typed.name:
         return {"tried": None, "faults": {}}
     try:

@@ -21,12 +21,11 @@ from service.orgs.members import list_owners
 from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
 from service.pages.display_names import ago, find_names
 from service.pages.navigation import may
-from service.pages.services import DashboardServices
+from service.pages.page import PageCall
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.pages.trust.failures import failure_of
 from service.store.organisations import list_live_keys
 from service.trust.rejected.rejected_api import RejectedFilter, list_resolved
-from service.web.endpoint import Call
 
 EACH_MAX: Final = 3
 """How many things of one kind have a line each; all of them are on the page it leads to."""
@@ -57,7 +56,7 @@ class Item:
 
 
 async def load_attention(
-    call: Call[DashboardServices],
+    call: PageCall,
     log: TenantLog | None,
     bindings: Mapping[str, int] | None,
     days: int,
@@ -92,9 +91,7 @@ async def load_attention(
     return items
 
 
-async def _first_steps(
-    call: Call[DashboardServices], log: TenantLog, has_bindings: bool
-) -> list[Item]:
+async def _first_steps(call: PageCall, log: TenantLog, has_bindings: bool) -> list[Item]:
     """What is left to do before installs arrive, for callers who may do all of it."""
     caller, org, services = call.caller, call.org, call.services
     if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
@@ -171,7 +168,7 @@ async def _matches(slug: str, log: TenantLog, since: str) -> list[Item]:
     return items
 
 
-async def _rejected(call: Call[DashboardServices]) -> list[Item]:
+async def _rejected(call: PageCall) -> list[Item]:
     """Jobs whose tokens their issuer confirms, and that no binding trusts yet."""
     slug, matching = call.org.slug, RejectedFilter(is_verified=True)
     subjects, _ = await list_resolved(call.services.bindings, call.org.id, matching)
@@ -194,7 +191,7 @@ async def _rejected(call: Call[DashboardServices]) -> list[Item]:
     return items
 
 
-async def _exceptions(call: Call[DashboardServices]) -> list[Item]:
+async def _exceptions(call: PageCall) -> list[Item]:
     """Requests that wait for a decision; to others than readers of the policy, their own."""
     org, now = call.org, call.services.clock()
     is_reader = may(call.caller, Capability.POLICY_READ, org)
@@ -219,7 +216,7 @@ async def _exceptions(call: Call[DashboardServices]) -> list[Item]:
     ]
 
 
-async def _keys(call: Call[DashboardServices]) -> list[Item]:
+async def _keys(call: PageCall) -> list[Item]:
     """API keys that end soon, and were not rotated."""
     slug, now = call.org.slug, call.services.clock()
     async with call.read() as session:

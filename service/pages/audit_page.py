@@ -38,7 +38,7 @@ from service.ci.providers import CI_LABELS
 from service.core.errors import Invalid, Refusal
 from service.pages.display_names import Chip, active_chips, named_by, value_chips
 from service.pages.exports import count_guarded
-from service.pages.page import Page, View, page_get
+from service.pages.page import Page, PageCall, View, page_get
 from service.pages.rows import (
     CI_SOURCE_PREFIX,
     LogRow,
@@ -47,7 +47,6 @@ from service.pages.rows import (
     log_row,
     named_in,
 )
-from service.pages.services import DashboardServices
 from service.pages.state import (
     CHARS_MAX,
     COLUMNS,
@@ -68,7 +67,6 @@ from service.pages.summary_panel import (
     or_unavailable,
 )
 from service.store.lost_segments import Loss, losses_within
-from service.web.endpoint import Call
 from service.web.models import ParsedQuery, Request
 from service.web.responses import json_answer
 
@@ -185,9 +183,7 @@ class AuditQuery:
     query=ParsedQuery(Struct, AuditQuery.parse, checks_names=True),
     is_streamed=True,
 )
-async def audit_page(
-    call: Call[DashboardServices], query: AuditQuery
-) -> View | ResponseReturnValue:
+async def audit_page(call: PageCall, query: AuditQuery) -> View | ResponseReturnValue:
     """The audit log, filtered, newest first, with a summary. Raises StoreFault, StoreUnavailable.
 
     A search redirects to the page with its filters: these are in the address, the search is not,
@@ -265,9 +261,7 @@ def _package_of(state: PageState) -> dict[str, str]:
     return named if "name" in named else {}
 
 
-async def _readings(
-    call: Call[DashboardServices], state: PageState, names: Mapping[str, str]
-) -> list[ReadText]:
+async def _readings(call: PageCall, state: PageState, names: Mapping[str, str]) -> list[ReadText]:
     """The words of the search that say something else than the active filters they were read as."""
     if state.search is None:
         return []
@@ -289,7 +283,7 @@ async def _readings(
 
 
 async def _results_or_fault(
-    call: Call[DashboardServices], state: PageState, now: datetime
+    call: PageCall, state: PageState, now: datetime
 ) -> tuple[Results | None, Fault | None]:
     """The rows, or why there are none."""
     try:
@@ -305,7 +299,7 @@ def _refused(error: Refusal) -> Fault:
     return Fault(error.status, error.text, is_slow=isinstance(error, QueryTooSlow))
 
 
-async def _results(call: Call[DashboardServices], state: PageState, now: datetime) -> Results:
+async def _results(call: PageCall, state: PageState, now: datetime) -> Results:
     """Raises InvalidQuery, Invalid, QueryTooSlow."""
     services, org = call.services, call.org
     state.check_window()
@@ -338,9 +332,7 @@ async def _results(call: Call[DashboardServices], state: PageState, now: datetim
     )
 
 
-async def _unknown(
-    call: Call[DashboardServices], log: TenantLog, query: Query
-) -> list[UnknownValue] | None:
+async def _unknown(call: PageCall, log: TenantLog, query: Query) -> list[UnknownValue] | None:
     read = reader_for(call.services.audit, call.org, call.caller)
     unknown = await or_unavailable(unknown_values(log, query, read))
     return None if isinstance(unknown, SummaryUnavailable) else unknown
@@ -373,9 +365,7 @@ class FilterFieldQuery(Request):
 
 
 @page_get(blueprint, "/audit/values", needs=Capability.AUDIT_READ, query=FilterFieldQuery)
-async def filter_values(
-    call: Call[DashboardServices], query: FilterFieldQuery
-) -> ResponseReturnValue:
+async def filter_values(call: PageCall, query: FilterFieldQuery) -> ResponseReturnValue:
     """Values of the filter `name` that begin with `prefix`, most frequent first, as field texts.
 
     Only from the requested window, and within the retention of the organisation. Raises

@@ -26,11 +26,9 @@ from service.audit.export_receipts import entry_file_name
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog, open_log
 from service.pages.display_names import NamedActor, Names, active_chips, find_names, named_by
-from service.pages.page import Page, View, page_get
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View, page_get
 from service.pages.state import PageState, parse_state
 from service.store.tables import ExportEntry, Organisation
-from service.web.endpoint import Call
 from service.web.models import ParsedQuery, Request
 from service.web.responses import json_answer
 
@@ -77,7 +75,7 @@ class ExportsPageQuery(Request):
     alternative=Capability.AUDIT_EXPORT,
     query=ExportsPageQuery,
 )
-async def exports_page(call: Call[DashboardServices], query: ExportsPageQuery) -> View:
+async def exports_page(call: PageCall, query: ExportsPageQuery) -> View:
     """A page of the organisation's exports, newest first. Raises INVALID_CURSOR."""
     async with call.read() as session:
         settings = call.services.settings
@@ -112,7 +110,7 @@ _NAMES_GUARDED: Final = Condition(
     needs=Capability.AUDIT_EXPORT,
     query=ParsedQuery(Struct, parse_state, checks_names=True),
 )
-async def offer_page(call: Call[DashboardServices], state: PageState) -> View:
+async def offer_page(call: PageCall, state: PageState) -> View:
     """What an export with the filters of an audit page would hold now, with links that make it."""
     services, org, now = call.services, call.org, call.services.clock()
     state.check_window()
@@ -144,7 +142,7 @@ async def offer_page(call: Call[DashboardServices], state: PageState) -> View:
     needs=Capability.AUDIT_READ,
     alternative=Capability.AUDIT_EXPORT,
 )
-async def export_page(call: Call[DashboardServices], export_id: str) -> View | ResponseReturnValue:
+async def export_page(call: PageCall, export_id: str) -> View | ResponseReturnValue:
     """One export, its receipt, and whether a file is the one that was exported.
 
     `latest` is the caller's latest, for links that are there before it; the list, if there is none.
@@ -167,7 +165,7 @@ async def export_page(call: Call[DashboardServices], export_id: str) -> View | R
     alternative=Capability.AUDIT_EXPORT,
     keeps_alive=False,
 )
-async def export_progress(call: Call[DashboardServices], export_id: str) -> ResponseReturnValue:
+async def export_progress(call: PageCall, export_id: str) -> ResponseReturnValue:
     """How far an export is, for its page, which asks every few seconds."""
     async with call.read() as session:
         entry = await get_export(session, call.org.id, export_id)

@@ -19,12 +19,10 @@ from service.access.roles import Capability
 from service.audit.tenant_log import open_log
 from service.ci.providers import job_label
 from service.pages.navigation import SECTIONS, Destination, may
-from service.pages.page import Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View
 from service.pages.summary_panel import SummaryUnavailable, or_unavailable
 from service.store.organisations import list_members_from
 from service.trust.bindings.listing import BindingFilter, list_page
-from service.web.endpoint import Call
 from service.web.models import Request
 
 blueprint = Blueprint("dashboard_find", __name__, url_prefix="/admin/ui/orgs/<slug>")
@@ -68,7 +66,7 @@ class FindQuery(Request):
 
 
 @Page(blueprint, "/find", "find.html", needs=None, query=FindQuery)
-async def find_page(call: Call[DashboardServices], query: FindQuery) -> View:
+async def find_page(call: PageCall, query: FindQuery) -> View:
     """What has `q` in its name, of what the caller may open, in groups of names with addresses."""
     text = " ".join(query.q.split())
     groups = {
@@ -91,18 +89,16 @@ def _labelled_pages() -> Iterator[tuple[str, Destination]]:
             yield page.label if page.label == section else f"{section}: {page.label}", page
 
 
-def _address(call: Call[DashboardServices], endpoint: str, **parameters: str) -> str:
+def _address(call: PageCall, endpoint: str, **parameters: str) -> str:
     path = url_for(endpoint, slug=call.org.slug)
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
-def _may_open(call: Call[DashboardServices], where: Destination) -> bool:
+def _may_open(call: PageCall, where: Destination) -> bool:
     return where.capability is None or may(call.caller, where.capability, call.org)
 
 
-def _named(
-    call: Call[DashboardServices], text: str, places: list[tuple[str, Destination]]
-) -> _Hits:
+def _named(call: PageCall, text: str, places: list[tuple[str, Destination]]) -> _Hits:
     """Those of `places` that the caller may open and whose labels have each word of `text`."""
     words = text.casefold().split()
     return [
@@ -112,7 +108,7 @@ def _named(
     ]
 
 
-async def _found(call: Call[DashboardServices], text: str) -> dict[str, _Hits]:
+async def _found(call: PageCall, text: str) -> dict[str, _Hits]:
     """Packages and jobs of the log, bindings and members, of what the caller may read."""
     groups: dict[str, _Hits] = {}
     if may(call.caller, Capability.AUDIT_READ, call.org):
@@ -133,7 +129,7 @@ async def _found(call: Call[DashboardServices], text: str) -> dict[str, _Hits]:
     return groups
 
 
-async def _in_log(call: Call[DashboardServices], text: str) -> dict[str, _Hits]:
+async def _in_log(call: PageCall, text: str) -> dict[str, _Hits]:
     """Packages whose names begin with `text`, and CI jobs that have it; none if that is slow."""
     services = call.services
     log = await open_log(services.store, services.audit.lake, call.org, services.clock())
@@ -160,7 +156,7 @@ async def _in_log(call: Call[DashboardServices], text: str) -> dict[str, _Hits]:
     }
 
 
-async def _people(call: Call[DashboardServices], text: str) -> _Hits:
+async def _people(call: PageCall, text: str) -> _Hits:
     """Members by their addresses, each with what they did if the caller may read that."""
     async with call.read() as session:
         members = await list_members_from(session, call.org, text, "", HITS_MAX)

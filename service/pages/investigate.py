@@ -25,9 +25,8 @@ from service.packages.policy.exceptions import list_exceptions
 from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.repository import find_revision
 from service.pages.navigation import may
-from service.pages.page import FormState, Page, View, bind_form, page_get
+from service.pages.page import FormState, Page, PageCall, View, bind_form, page_get
 from service.pages.rows import LogRow, Pivot, load_log_rows, load_newest, pretty_json
-from service.pages.services import DashboardServices
 from service.pages.state import retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
@@ -40,7 +39,6 @@ from service.pages.summary_panel import (
     or_unavailable,
 )
 from service.web.dependencies import group_of
-from service.web.endpoint import Call
 from service.web.models import Request
 from service.web.templates import render_template
 
@@ -70,7 +68,7 @@ _EXCEPTIONS_MAX: Final = 20
     query=PackageQuery,
     is_streamed=True,
 )
-async def package_page(call: Call[DashboardServices], query: PackageQuery) -> View:
+async def package_page(call: PageCall, query: PackageQuery) -> View:
     """One package: who got it, which versions were blocked, and what the policy says of them."""
     services, org = call.services, call.org
     state = of_log(org.slug, package=query.name)
@@ -112,7 +110,7 @@ async def package_page(call: Call[DashboardServices], query: PackageQuery) -> Vi
 
 
 async def _policy_on(
-    call: Call[DashboardServices], name: str, ecosystem: str | None, groups: list[SummaryGroup]
+    call: PageCall, name: str, ecosystem: str | None, groups: list[SummaryGroup]
 ) -> View:
     """What blocks each version now at any age, and requests for exceptions.
 
@@ -143,7 +141,7 @@ async def _policy_on(
     return view | {"exceptions": requests, "in_force": in_force, "choices": choices}
 
 
-async def _row(call: Call[DashboardServices], audit_id: str) -> tuple[LogRow, Later[list[Pivot]]]:
+async def _row(call: PageCall, audit_id: str) -> tuple[LogRow, Later[list[Pivot]]]:
     """The row `audit_id`, and links to the rows with the same values, which are counted later.
 
     Raises AuditRowNotFound, StoreFault, QueryTooSlow.
@@ -162,7 +160,7 @@ async def _row(call: Call[DashboardServices], audit_id: str) -> tuple[LogRow, La
     needs=Capability.AUDIT_READ,
     is_streamed=True,
 )
-async def row_page(call: Call[DashboardServices], audit_id: str) -> View:
+async def row_page(call: PageCall, audit_id: str) -> View:
     """One audit row, and how many rows share each of its values."""
     row, pivots = await _row(call, audit_id)
     retention = retention_window(call.org, row.context.now)
@@ -171,7 +169,7 @@ async def row_page(call: Call[DashboardServices], audit_id: str) -> View:
 
 
 @Page(blueprint, "/audit/<row:audit_id>/proof", "proof.html", needs=Capability.AUDIT_READ)
-async def proof_page(call: Call[DashboardServices], audit_id: str) -> View:
+async def proof_page(call: PageCall, audit_id: str) -> View:
     """The proof that a row is in the log, which a script on the page verifies."""
     try:
         proof = await prove(call.services.audit, call.org, audit_id)
@@ -184,7 +182,7 @@ async def proof_page(call: Call[DashboardServices], audit_id: str) -> View:
 
 
 @page_get(blueprint, "/audit/<row:audit_id>/details", needs=Capability.AUDIT_READ)
-async def row_details(call: Call[DashboardServices], audit_id: str) -> ResponseReturnValue:
+async def row_details(call: PageCall, audit_id: str) -> ResponseReturnValue:
     """The details of one row as a part of a page, for the audit page to put below it."""
     (row, pivots), slug = await _row(call, audit_id), call.org.slug
     return await render_template(
@@ -216,7 +214,7 @@ class RunQuery(Request):
 
 
 @Page(blueprint, "/runs", "run.html", needs=Capability.AUDIT_READ, query=RunQuery)
-async def run_page(call: Call[DashboardServices], query: RunQuery) -> View:
+async def run_page(call: PageCall, query: RunQuery) -> View:
     """One CI run: its job, and every package that it asked for."""
     services, org, now = call.services, call.org, call.services.clock()
     state = of_log(org.slug, run_id=query.run_id)

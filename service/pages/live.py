@@ -37,14 +37,13 @@ from service.core.errors import (
     TooManyWaiting,
     Unauthenticated,
 )
-from service.pages.page import page_get
+from service.pages.page import PageCall, page_get
 from service.pages.rows import LogRow, load_log_rows
 from service.pages.services import DashboardServices
 from service.pages.state import PageState, parse_state
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
-from service.web.endpoint import Call
 from service.web.models import ParsedQuery
 from service.web.request_parsing import refuse_head
 from service.web.responses import begun
@@ -192,9 +191,7 @@ def _seq(text: str | None) -> int | None:
     query=ParsedQuery(Struct, dict, checks_names=True),
     keeps_alive=False,
 )
-async def live_rows(
-    call: Call[DashboardServices], parameters: dict[str, list[str]]
-) -> ResponseReturnValue:
+async def live_rows(call: PageCall, parameters: dict[str, list[str]]) -> ResponseReturnValue:
     """Stream new rows, rendered as on the audit page, until the client disconnects."""
     refuse_head(request)
     last_event_id = request.headers.get("last-event-id")

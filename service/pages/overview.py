@@ -29,7 +29,7 @@ from service.pages.attention import load_attention
 from service.pages.audit_page import blueprint
 from service.pages.display_names import age, cut, grouped, initials
 from service.pages.navigation import may
-from service.pages.page import Page, View
+from service.pages.page import Page, PageCall, View
 from service.pages.reports import SIGN_INS
 from service.pages.rows import load_newest, pretty_json
 from service.pages.services import DashboardServices
@@ -46,7 +46,6 @@ from service.trust.bindings.repository import count_by_state
 from service.trust.rejected.rows import count_rejected
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, LISTED_FOR
 from service.web.dependencies import group_of, receives
-from service.web.endpoint import Call
 from service.web.templates import render_template
 
 home = Blueprint("home", __name__)
@@ -249,7 +248,7 @@ class _LogParts:
 
 
 @Page(blueprint, "", "overview.html", needs=None, is_streamed=True)
-async def overview_page(call: Call[DashboardServices]) -> View:
+async def overview_page(call: PageCall) -> View:
     """The parts of the overview that the member may see, as of now. Raises StoreUnavailable."""
     services, caller, org, now = call.services, call.caller, call.org, call.services.clock()
     trust, bindings, log, rows, owners = None, None, None, None, []

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
@@ -50,11 +50,12 @@ _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
 _Row = TypeVar("_Row")
 
+PageCall: TypeAlias = Call[DashboardServices]
 Form = MultiDict[str, str]
 View = Mapping[str, object]
 Fields = Callable[[Form], dict[str, Any]]
 """Makes what an action receives of a form whose fields are not those of its model."""
-Check = Callable[[Call[DashboardServices], Form], None]
+Check = Callable[[PageCall, Form], None]
 """Raises what is to be said of a form before its action runs."""
 Load = Callable[..., Awaitable[View | ResponseReturnValue]]
 """Makes a page of its call, its parsed query if it takes one, and the variables of its path.
@@ -193,7 +194,7 @@ class _Access(NamedTuple):
     keeps_alive: bool = True
     also: Capability | None = None
 
-    async def call(self, slug: str | None) -> Call[DashboardServices]:
+    async def call(self, slug: str | None) -> PageCall:
         """The current request's call, in the organisation or for the member's own page.
 
         Raises Unauthenticated, OrgNotFound, Forbidden, in this order.
@@ -218,7 +219,7 @@ class _Access(NamedTuple):
             caller.require(self.also, org)
         return Call(services, caller, org)
 
-    def require(self, call: Call[DashboardServices]) -> None:
+    def require(self, call: PageCall) -> None:
         """Raise Forbidden unless the caller has what is needed, `alternative` apart."""
         for needed in (self.needs, self.also):
             if needed is not None:
@@ -297,7 +298,7 @@ class Page:
         """
 
         async def confirm(
-            call: Call[DashboardServices],
+            call: PageCall,
             answer: _Answer,
             form: Form,
             variables: Mapping[str, str],
@@ -313,7 +314,7 @@ class Page:
         path: str,
         name: str,
         action: Action[_S, _Parsed, _Answer],
-        issued: Callable[[Call[DashboardServices], _Answer], IssuedSecret],
+        issued: Callable[[PageCall, _Answer], IssuedSecret],
         *,
         field: str = ANYWHERE,
         fields: Fields | None = None,
@@ -325,7 +326,7 @@ class Page:
         self._has_one_time_form = True
 
         async def show(
-            call: Call[DashboardServices], answer: _Answer, _: Form, variables: Mapping[str, str]
+            call: PageCall, answer: _Answer, _: Form, variables: Mapping[str, str]
         ) -> ResponseReturnValue:
             return await self.show(call, FormState(), variables, issued(call, answer))
 
@@ -337,7 +338,7 @@ class Page:
         name: str,
         action: Action[_S, _Parsed, _Answer],
         answered: Callable[
-            [Call[DashboardServices], _Answer, Form, Mapping[str, str]],
+            [PageCall, _Answer, Form, Mapping[str, str]],
             Awaitable[ResponseReturnValue],
         ],
         field: str,
@@ -351,9 +352,7 @@ class Page:
         read = fields or _fields_of(action)
 
         @page_post(self._blueprint, path, needs=action.needs, name=name)
-        async def submit(
-            call: Call[DashboardServices], form: Form, **variables: str
-        ) -> ResponseReturnValue:
+        async def submit(call: PageCall, form: Form, **variables: str) -> ResponseReturnValue:
             self._here()  # rejects what cannot be redirected back before anything is done
             before = partial(_consume, call.services.settings, form) if is_once else None
             try:
@@ -379,7 +378,7 @@ class Page:
 
     async def show(
         self,
-        call: Call[DashboardServices],
+        call: PageCall,
         state: FormState,
         variables: Mapping[str, str],
         issued_secret: IssuedSecret | None = None,
@@ -413,11 +412,11 @@ class Page:
             return await streamed(self._template, status, **values)
         return await render_template(self._template, **values), status
 
-    def require(self, call: Call[DashboardServices]) -> None:
+    def require(self, call: PageCall) -> None:
         """Raise Forbidden unless the caller, whose form is bound to this page, may open it."""
         self._access.require(call)
 
-    def address(self, call: Call[DashboardServices], done: str, **variables: str) -> str:
+    def address(self, call: PageCall, done: str, **variables: str) -> str:
         """The page with the confirmation `done`, or the overview if the caller may not open it."""
         return self._address(call, done, self, variables, {})
 
@@ -428,9 +427,7 @@ class Page:
         """Those `variables` of a form's path that are this page's, too."""
         return {name: variables[name] for name in VARIABLE.findall(_own_part(self._path))}
 
-    def _url(
-        self, call: Call[DashboardServices], variables: Mapping[str, str], **parameters: str
-    ) -> str:
+    def _url(self, call: PageCall, variables: Mapping[str, str], **parameters: str) -> str:
         values: dict[str, Any] = {**self._own(variables), **parameters}
         if not isinstance(call, OwnCall):
             values["slug"] = call.org.slug
@@ -438,7 +435,7 @@ class Page:
 
     def _address(
         self,
-        call: Call[DashboardServices],
+        call: PageCall,
         done: str,
         sent_from: "Page",
         variables: Mapping[str, str],
@@ -523,9 +520,7 @@ def bind_form(
     read = _fields_of(action)
 
     @page_post(blueprint, path, needs=action.needs, name=name)
-    async def submit(
-        call: Call[DashboardServices], form: Form, **variables: str
-    ) -> ResponseReturnValue:
+    async def submit(call: PageCall, form: Form, **variables: str) -> ResponseReturnValue:
         answer = await action.run(call.caller, call.org, read(form), variables)
         return redirect(target(call.org.slug, answer), 303)
 
@@ -578,7 +573,7 @@ class _OneTimeForm(SignedValue, frozen=True, kw_only=True):
     session_id: str | None
 
 
-def _one_time_form(call: Call[DashboardServices]) -> str:
+def _one_time_form(call: PageCall) -> str:
     """The value of _ONCE_FIELD in a form shown to the caller, valid as long as a session can be."""
     settings, now = call.services.settings, call.services.clock()
     expires_at = expiry(now, timedelta(seconds=settings.session_absolute_s))

@@ -27,14 +27,13 @@ from service.packages.proxy.disk_cache import Usage
 from service.packages.proxy.registries import PackageCaches, PackageRegistry
 from service.packages.proxy.services import ProxyServices
 from service.pages.navigation import may
-from service.pages.page import Page, View
+from service.pages.page import Page, PageCall, View
 from service.pages.services import DashboardServices
 from service.pages.state import PageState
 from service.pages.streaming import Later
 from service.pages.summary_panel import load_groups
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
-from service.web.endpoint import Call
 from service.web.models import Request
 
 blueprint = Blueprint("dashboard_proxy", __name__, url_prefix="/admin/ui/orgs/<slug>/proxy")
@@ -90,7 +89,7 @@ class ProxyQuery(Request):
     query=ProxyQuery,
     is_streamed=True,
 )
-async def proxy_page(call: Call[DashboardServices], query: ProxyQuery) -> View:
+async def proxy_page(call: PageCall, query: ProxyQuery) -> View:
     """The proxy's registries, cache and installs, and how clients are set up. Raises Invalid."""
     services, org, now = call.services, call.org, call.services.clock()
     address = ProxyAddress(services.settings.public_url, org.slug)

@@ -17,13 +17,11 @@ from service.access.roles import Capability, Role
 from service.audit.evidence.report import report_evidence, review
 from service.core.errors import Invalid
 from service.pages.display_names import NamedActor, find_names
-from service.pages.page import Form, Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Form, Page, PageCall, View
 from service.pages.state import from_picker
 from service.trust.bindings.listing import parse_as_of
 from service.trust.reports.access_api import notes
 from service.trust.reports.access_report import AccessReport, ReportedMember, report_access
-from service.web.endpoint import Call
 from service.web.models import Request
 
 blueprint = Blueprint("dashboard_reports", __name__, url_prefix="/admin/ui/orgs/<slug>/reports")
@@ -199,7 +197,7 @@ class AccessView:
 
 
 @Page(blueprint, "", "evidence/reports.html", needs=Capability.AUDIT_READ)
-async def reports_page(call: Call[DashboardServices]) -> View:
+async def reports_page(call: PageCall) -> View:
     """The reports and the views of the audit log."""
     return {"views": VIEWS}
 
@@ -213,7 +211,7 @@ class ReportDateQuery(Request):
 @Page(
     blueprint, "/access", "evidence/access.html", needs=Capability.AUDIT_READ, query=ReportDateQuery
 )
-async def access_page(call: Call[DashboardServices], query: ReportDateQuery) -> View:
+async def access_page(call: PageCall, query: ReportDateQuery) -> View:
     """Who could do what as of what was typed, by default now. Raises StoreFault, QueryTooSlow."""
     services, org, typed = call.services, call.org, from_picker(query.asOf.strip())
     try:
@@ -243,7 +241,7 @@ async def access_page(call: Call[DashboardServices], query: ReportDateQuery) -> 
     needs=Capability.AUDIT_READ,
     done={"reviewed": "The review was recorded."},
 )
-async def evidence_page(call: Call[DashboardServices]) -> View:
+async def evidence_page(call: PageCall) -> View:
     """What there is for an auditor, clause by clause. Raises StoreFault, and QUERY_REFUSALS."""
     report = await report_evidence(call.services.audit, call.org)
     actors = {each.actor for each in report.readers} | {each.actor for each in report.reviews}

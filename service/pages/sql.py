@@ -15,9 +15,7 @@ from service.access.roles import Capability
 from service.audit import saved_searches
 from service.audit.sql_api import SqlRequest, SqlResult, run_sql, sql_file, sql_result
 from service.core.errors import Refusal
-from service.pages.page import Form, FormState, Page, View, page_post
-from service.pages.services import DashboardServices
-from service.web.endpoint import Call
+from service.pages.page import Form, FormState, Page, PageCall, View, page_post
 from service.web.models import Request
 
 blueprint = Blueprint("dashboard_sql", __name__, url_prefix="/admin/ui/orgs/<slug>/audit/sql")
@@ -93,7 +91,7 @@ class SqlPageQuery(Request):
     reads_form=True,
     done={"saved": "The statement was saved.", "deleted": "The saved statement was deleted."},
 )
-async def sql_page(call: Call[DashboardServices], query: SqlPageQuery, state: FormState) -> View:
+async def sql_page(call: PageCall, query: SqlPageQuery, state: FormState) -> View:
     """The editor, the columns beside it, examples and saved statements."""
     async with call.read() as session:
         searches = await saved_searches.list_searches(session, call.org.id, is_sql=True)
@@ -109,7 +107,7 @@ async def sql_page(call: Call[DashboardServices], query: SqlPageQuery, state: Fo
 
 
 @page_post(blueprint, "", needs=Capability.AUDIT_READ)
-async def ask(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+async def ask(call: PageCall, form: Form) -> ResponseReturnValue:
     """The answer to the statement, on the page, or as a file."""
     sql = EXAMPLES.get(form.get("example", "")) or form.get("sql", "")
     services = call.services.audit

@@ -16,10 +16,8 @@ from service.audit.streams.streams_api import (
     list_streams,
     send_test,
 )
-from service.pages.page import Form, FormState, IssuedSecret, Page, View, page_post
-from service.pages.services import DashboardServices
+from service.pages.page import Form, FormState, IssuedSecret, Page, PageCall, View, page_post
 from service.web.dependencies import group_of
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_streams", __name__, url_prefix="/admin/ui/orgs/<slug>/streams")
 
@@ -39,7 +37,7 @@ _FIRST: Final = (("now", "new rows alone"), ("start", "all rows there are"))
         "deleted": "The stream was deleted: no more rows are sent.",
     },
 )
-async def streams_page(call: Call[DashboardServices]) -> View:
+async def streams_page(call: PageCall) -> View:
     """The streams with their lag and the last answer of each receiver."""
     async with call.read() as session:
         streams = await list_streams(session, call.org)
@@ -54,7 +52,7 @@ async def streams_page(call: Call[DashboardServices]) -> View:
     }
 
 
-def _created(_: Call[DashboardServices], stream: StreamEntry) -> IssuedSecret:
+def _created(_: PageCall, stream: StreamEntry) -> IssuedSecret:
     return IssuedSecret(stream.name, stream.secret or "")
 
 
@@ -70,9 +68,7 @@ streams_page.form("/<stream_id>/delete", "delete_stream", delete, "deleted")
 
 
 @page_post(blueprint, "/<stream_id>/test", needs=Capability.STREAM_WRITE, name="test_stream")
-async def show_test(
-    call: Call[DashboardServices], form: Form, stream_id: str
-) -> ResponseReturnValue:
+async def show_test(call: PageCall, form: Form, stream_id: str) -> ResponseReturnValue:
     """What the receiver of a stream answers to a test, above the streams. Raises NotFound."""
     tested = await send_test(group_of(AuditServices), call.org, stream_id)
     return await streams_page.show(call, FormState(), {}, tested=tested)

@@ -16,8 +16,7 @@ from service.orgs.key_api import IssuedApiKey, NewApiKey, issue, revoke, rotate
 from service.packages.install_tokens.machine_tokens import list_machine_tokens
 from service.packages.install_tokens.machine_tokens import revoke as revoke_machine_token
 from service.pages.display_names import NamedActor, find_names
-from service.pages.page import Form, IssuedSecret, Page, View, list_part
-from service.pages.services import DashboardServices
+from service.pages.page import Form, IssuedSecret, Page, PageCall, View, list_part
 from service.store.organisations import (
     find_replaced,
     list_ended_keys,
@@ -25,7 +24,6 @@ from service.store.organisations import (
     list_names,
 )
 from service.store.tables import ApiKey, Organisation, Project
-from service.web.endpoint import Call
 from service.web.models import form_values
 
 blueprint = Blueprint("dashboard_keys", __name__, url_prefix="/admin/ui/orgs/<slug>/keys")
@@ -78,7 +76,7 @@ class KeyRow:
     },
     is_list=True,
 )
-async def keys_page(call: Call[DashboardServices]) -> View:
+async def keys_page(call: PageCall) -> View:
     """A part of the live keys, and the latest that have ended, newest first."""
     org, now = call.org, call.services.clock()
     terms = KeyTerms.of(call.services.settings)
@@ -142,11 +140,11 @@ def _overlap(form: Form) -> dict[str, Any]:
     return {"overlap": form.get("overlap", "").strip()}
 
 
-def _issued(call: Call[DashboardServices], key: IssuedApiKey) -> IssuedSecret:
+def _issued(call: PageCall, key: IssuedApiKey) -> IssuedSecret:
     return IssuedSecret(f"{key.name} ({key.id})", key.secret, _trial(call, key))
 
 
-def _trial(call: Call[DashboardServices], key: IssuedApiKey) -> str:
+def _trial(call: PageCall, key: IssuedApiKey) -> str:
     """A shell command that sends one row with the key, or shows what it may read."""
     service, credential = call.services.settings.public_url, f"-H '{API_KEY_HEADER}: {key.secret}'"
     if Capability.AUDIT_INGEST not in key.scopes:

@@ -23,11 +23,9 @@ from service.orgs.members import (
     sign_out,
 )
 from service.pages.navigation import may_decide_over
-from service.pages.page import IssuedSecret, Page, View, list_part
-from service.pages.services import DashboardServices
+from service.pages.page import IssuedSecret, Page, PageCall, View, list_part
 from service.store.organisations import list_members_from
 from service.store.tables import Member, Organisation
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_members", __name__, url_prefix="/admin/ui/orgs/<slug>/members")
 
@@ -62,7 +60,7 @@ class MemberRow:
     },
     is_list=True,
 )
-async def members_page(call: Call[DashboardServices]) -> View:
+async def members_page(call: PageCall) -> View:
     """A part of the members, and the domains that need no invitation."""
     caller, org, settings = call.caller, call.org, call.services.settings
     async with call.read() as session:

@@ -7,12 +7,10 @@ from quart import Blueprint
 
 from service.access.roles import Capability
 from service.orgs.projects import create
-from service.pages.page import Page, View, list_part
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View, list_part
 from service.store.organisations import count_live_keys, list_named_from
 from service.store.tables import Project
 from service.trust.bindings.repository import count_active_by_project
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_projects", __name__, url_prefix="/admin/ui/orgs/<slug>/projects")
 
@@ -34,7 +32,7 @@ class ProjectRow:
     done={"created": "The project was created. Keys and bindings can now be limited to it."},
     is_list=True,
 )
-async def projects_page(call: Call[DashboardServices]) -> View:
+async def projects_page(call: PageCall) -> View:
     """A part of the projects, by name."""
     async with call.read() as session:
         load = partial(list_named_from, session, call.org, Project)

@@ -10,10 +10,8 @@ from service.access.callers import Caller
 from service.access.roles import ROLE_DEFAULTS, Capability, Role, granted
 from service.orgs.roles import grant, granted_beyond
 from service.pages.navigation import may, may_decide_over
-from service.pages.page import Form, Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Form, Page, PageCall, View
 from service.store.tables import Organisation
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_roles", __name__, url_prefix="/admin/ui/orgs/<slug>/roles")
 
@@ -57,7 +55,7 @@ class RoleRow:
     needs=Capability.ORG_ADMIN,
     done={"granted": "Saved. The change applies from the next request."},
 )
-async def roles_page(call: Call[DashboardServices]) -> View:
+async def roles_page(call: PageCall) -> View:
     """Roles and their capabilities, and the retention, which members cannot change."""
     return {
         "rows": [_row(role, call.caller, call.org) for role in Role],

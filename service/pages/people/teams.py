@@ -9,11 +9,9 @@ from quart import Blueprint
 from service.access.roles import Capability
 from service.orgs.teams import admins_of, appoint, create, dismiss
 from service.pages.navigation import may_decide_over
-from service.pages.page import Page, View, list_part
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View, list_part
 from service.store.organisations import list_members_from, list_named_from
 from service.store.tables import Member, Team
-from service.web.endpoint import Call
 
 OFFERED_MAX: Final = 200
 """How many addresses are offered as completions; any other can be typed in full."""
@@ -49,7 +47,7 @@ class TeamRow:
     },
     is_list=True,
 )
-async def teams_page(call: Call[DashboardServices]) -> View:
+async def teams_page(call: PageCall) -> View:
     """A part of the teams with their admins, and addresses of members who could become admins."""
     caller, org = call.caller, call.org
     async with call.read() as session:

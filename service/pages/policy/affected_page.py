@@ -12,9 +12,8 @@ from service.audit.query_service import LIMIT_DEFAULT, PageRequest
 from service.audit.tenant_log import open_log
 from service.packages.retro.affected import EVENTS
 from service.packages.retro.affected_api import ROWS_MAX, AffectedInstalls, show
-from service.pages.page import Page, View
+from service.pages.page import Page, PageCall, View
 from service.pages.rows import decoded_entries, load_log_rows
-from service.pages.services import DashboardServices
 from service.pages.state import PageState
 from service.pages.summary_panel import of_log
 from service.web.endpoint import Call
@@ -23,7 +22,7 @@ blueprint = Blueprint("dashboard_affected", __name__, url_prefix="/admin/ui/orgs
 
 
 @Page(blueprint, "", "policy/affected.html", needs=Capability.AUDIT_READ)
-async def affected_page(call: Call[DashboardServices]) -> View:
+async def affected_page(call: PageCall) -> View:
     """The newest matches, each with its packages."""
     matches = Query(conditions=(among("event", [InstallsMatched.event]),))
     wanted = PageRequest(matches, LIMIT_DEFAULT, None)
@@ -32,7 +31,7 @@ async def affected_page(call: Call[DashboardServices]) -> View:
 
 
 @Page(blueprint, "/<path:rule_id>", "policy/affected_by.html", needs=Capability.AUDIT_READ)
-async def affected_by_page(call: Call[DashboardServices], rule_id: str) -> View:
+async def affected_by_page(call: PageCall, rule_id: str) -> View:
     """Who installed what one advisory, rule or withdrawal is about, and which files are cached."""
     services, org, now = call.services, call.org, call.services.clock()
     asked = Call(services.audit, call.caller, org)
@@ -47,7 +46,7 @@ async def affected_by_page(call: Call[DashboardServices], rule_id: str) -> View:
     }
 
 
-async def _all(call: Call[DashboardServices], found: AffectedInstalls) -> PageState | None:
+async def _all(call: PageCall, found: AffectedInstalls) -> PageState | None:
     """All rows of the files; None if filters cannot select exactly these."""
     named = {
         "event": EVENTS,

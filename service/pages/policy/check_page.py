@@ -16,11 +16,9 @@ from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import NO_POLICY, PolicyMode, ReleaseRule
 from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.repository import find_revision
-from service.pages.page import Page, View
+from service.pages.page import Page, PageCall, View
 from service.pages.policy.policy_page import CHOICES
-from service.pages.services import DashboardServices
 from service.web.dependencies import group_of
-from service.web.endpoint import Call
 from service.web.models import Request
 
 blueprint = Blueprint(
@@ -64,7 +62,7 @@ class CheckQuery(Request):
     needs=Capability.POLICY_READ,
     query=CheckQuery,
 )
-async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
+async def check_page(call: PageCall, query: CheckQuery) -> View:
     """Whether a release would be allowed, and why. Nothing is recorded. Raises StoreUnavailable."""
     texts = {name: (text or "").strip() for name, text in structs.asdict(query).items()}
     view: dict[str, object] = {"typed": texts, "faults": {}, "ecosystems": CHOICES}
@@ -114,7 +112,7 @@ def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> S
     return ShownVerdict(verdict, title, consequence, tone, decision.rule_id, place)
 
 
-async def _place(call: Call[DashboardServices], verdict: CheckResult) -> str | None:
+async def _place(call: PageCall, verdict: CheckResult) -> str | None:
     """The id on the policy page of what decided; None if no rule did."""
     decision = verdict.decision
     if decision.kind == OssFirstParty.event:

@@ -10,11 +10,9 @@ from service.orgs.members import list_owners
 from service.packages.policy.exceptions import OPEN, ask, decide, list_exceptions
 from service.pages.display_names import find_names
 from service.pages.navigation import may
-from service.pages.page import Page, View
+from service.pages.page import Page, PageCall, View
 from service.pages.policy.policy_page import CHOICES
-from service.pages.services import DashboardServices
 from service.store.tables import PolicyException
-from service.web.endpoint import Call
 
 LISTED_MAX: Final = 250
 _OWNERS_MAX: Final = 3
@@ -38,7 +36,7 @@ DONE: Final = {
     needs=Capability.POLICY_READ,
     done=DONE,
 )
-async def exceptions_page(call: Call[DashboardServices]) -> View:
+async def exceptions_page(call: PageCall) -> View:
     """The requests that wait, oldest first, and the latest that were decided."""
     async with call.read() as session:
         waiting = await list_exceptions(session, call.org.id, OPEN, LISTED_MAX)
@@ -61,7 +59,7 @@ async def exceptions_page(call: Call[DashboardServices]) -> View:
     done=DONE,
     takes=("ecosystem", "package", "version"),
 )
-async def new_exception(call: Call[DashboardServices]) -> View:
+async def new_exception(call: PageCall) -> View:
     """Some owners who could allow an exception, and what the caller asked for before."""
     by = call.by.actor
     async with call.read() as session:

@@ -42,7 +42,7 @@ from service.packages.policy.repository import (
 from service.packages.refusals import REVISION_NOT_FOUND, PolicyMoved
 from service.pages.display_names import find_names
 from service.pages.navigation import may, page_context
-from service.pages.page import Form, FormState, Page, View, page_post
+from service.pages.page import Form, FormState, Page, PageCall, View, page_post
 from service.pages.policy.edits import Edit, EditRefused, propose, read_edit
 from service.pages.services import DashboardServices
 from service.pages.state import PageState
@@ -50,7 +50,6 @@ from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.store.tables import PolicyRevision
 from service.web.dependencies import group_of
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_policy", __name__, url_prefix="/admin/ui/orgs/<slug>/policy")
 
@@ -94,7 +93,7 @@ class FeedView:
     query=PolicyQuery,
     is_streamed=True,
 )
-async def policy_page(call: Call[DashboardServices], query: PolicyQuery) -> View:
+async def policy_page(call: PageCall, query: PolicyQuery) -> View:
     """The policy in force or an earlier revision, and the forms that change it.
 
     Raises REVISION_NOT_FOUND, StoreUnavailable.
@@ -182,13 +181,13 @@ def _json(value: object) -> str:
 
 
 @page_post(blueprint, "/preview", needs=Capability.POLICY_WRITE)
-async def preview(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+async def preview(call: PageCall, form: Form) -> ResponseReturnValue:
     """What a change would have done, with the button that saves it."""
     return await _preview(call, read_edit(form), read_replaced(form))
 
 
 @page_post(blueprint, "", needs=Capability.POLICY_WRITE)
-async def save(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+async def save(call: PageCall, form: Form) -> ResponseReturnValue:
     """Save a change, or show it again on top of what was saved concurrently."""
     edit, seen = read_edit(form), read_replaced(form)
     try:
@@ -200,9 +199,7 @@ async def save(call: Call[DashboardServices], form: Form) -> ResponseReturnValue
     return redirect(policy_page.address(call, "saved"), 303)
 
 
-async def _preview(
-    call: Call[DashboardServices], edit: Edit, seen: int, status: int = 200
-) -> ResponseReturnValue:
+async def _preview(call: PageCall, edit: Edit, seen: int, status: int = 200) -> ResponseReturnValue:
     """The change on top of the policy in force. Raises Forbidden, StoreUnavailable."""
     policy_page.require(call)
     services, org = call.services, call.org
@@ -239,9 +236,7 @@ async def _preview(
     return await streamed("policy/preview.html", status, page=page, **context)
 
 
-async def _refused(
-    call: Call[DashboardServices], edit: Edit, refusal: EditRefused
-) -> ResponseReturnValue:
+async def _refused(call: PageCall, edit: Edit, refusal: EditRefused) -> ResponseReturnValue:
     """The policy page with the form as it was filled in, and its errors."""
     policy_page.require(call)
     state = FormState(edit.kind, Form(edit.fields), refusal.faults, Invalid.status)
@@ -256,7 +251,7 @@ def read_replaced(form: Form) -> int:
     return int(text)
 
 
-async def save_edit(call: Call[DashboardServices], edit: Edit, seen: int) -> None:
+async def save_edit(call: PageCall, edit: Edit, seen: int) -> None:
     """Put the change of the revision `seen` in force.
 
     Raises PolicyMoved if another one is by now, EditRefused, and what an action does.
@@ -284,7 +279,7 @@ def _since(
 
 
 async def _effect(
-    call: Call[DashboardServices], log: TenantLog, policy: InstallPolicy
+    call: PageCall, log: TenantLog, policy: InstallPolicy
 ) -> dict[str, Any] | SummaryUnavailable:
     """What the policy would have done, and the most frequent packages, rules and jobs."""
     policies, now = group_of(PolicyServices), call.services.clock()

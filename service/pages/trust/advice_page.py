@@ -7,11 +7,9 @@ from typing import Final
 from quart import Blueprint
 
 from service.access.roles import Capability
-from service.pages.page import Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View
 from service.pages.trust.binding_form import Typed, typed_of
 from service.trust.advice import Advice, Kind, load_advice
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_advice", __name__, url_prefix="/admin/ui/orgs/<slug>/trust")
 
@@ -46,7 +44,7 @@ class Step:
 
 
 @Page(blueprint, "/advice", "trust_advice.html", needs=Capability.OIDC_READ)
-async def advice_page(call: Call[DashboardServices]) -> View:
+async def advice_page(call: PageCall) -> View:
     """What to change about the bindings, the most urgent first."""
     async with call.read() as session:
         found = await load_advice(session, call.org.id, call.org.slug, call.services.bindings)

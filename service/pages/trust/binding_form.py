@@ -8,8 +8,7 @@ from service.access.callers import Caller
 from service.ci.providers import CONDITION_CLAIMS
 from service.core.errors import Invalid
 from service.core.threads import in_thread
-from service.pages.page import ANYWHERE, FormState
-from service.pages.services import DashboardServices
+from service.pages.page import ANYWHERE, FormState, PageCall
 from service.pages.trust.binding_view import may_create
 from service.store.organisations import list_names
 from service.store.tables import Binding, Organisation, Origin, Project, Team
@@ -18,7 +17,6 @@ from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.rules import parse_binding
 from service.trust.bindings.slots import find_holder
 from service.trust.refusals import BindingExists
-from service.web.endpoint import Call
 
 FIELDS: Final = (
     "issuer",
@@ -68,7 +66,7 @@ class BindingForm:
     meant: str = ""
 
 
-async def load_form(call: Call[DashboardServices], state: FormState) -> BindingForm:
+async def load_form(call: PageCall, state: FormState) -> BindingForm:
     """The form, empty or with all that was typed and its errors."""
     choices = await load_choices(call)
     if state.refusal is None:
@@ -141,7 +139,7 @@ def body_of(typed: Typed) -> dict[str, Any]:
     return {name: value for name, value in parse_typed(typed).items() if value}
 
 
-def _warnings(call: Call[DashboardServices], typed: Typed) -> dict[str, str]:
+def _warnings(call: PageCall, typed: Typed) -> dict[str, str]:
     body, issuers = body_of(typed), call.services.bindings.issuers
     return dict(
         never_sent(
@@ -156,7 +154,7 @@ def _meant(warnings: Mapping[str, str]) -> str:
     return " ".join(warnings.values())
 
 
-def warn(call: Call[DashboardServices], typed: Typed) -> None:
+def warn(call: PageCall, typed: Typed) -> None:
     """Raise NeverSent if it applies, unless the form says that just this is meant."""
     warnings = _warnings(call, typed)
     faults = [
@@ -168,7 +166,7 @@ def warn(call: Call[DashboardServices], typed: Typed) -> None:
         raise faults[0]
 
 
-async def _find_typed_holder(call: Call[DashboardServices], typed: Typed) -> Binding | None:
+async def _find_typed_holder(call: PageCall, typed: Typed) -> Binding | None:
     """The organisation's active binding in the slot of what was typed, or None.
 
     None also if it is another organisation's, or if what was typed is not valid.
@@ -184,7 +182,7 @@ async def _find_typed_holder(call: Call[DashboardServices], typed: Typed) -> Bin
         return await find_holder(session, tenant_id, draft)
 
 
-async def load_choices(call: Call[DashboardServices]) -> Choices:
+async def load_choices(call: PageCall) -> Choices:
     """What the caller may choose from."""
     caller, org = call.caller, call.org
     async with call.read() as session:

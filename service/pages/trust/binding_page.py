@@ -17,7 +17,7 @@ from service.audit.tenant_log import open_log
 from service.core.errors import Conflict
 from service.pages.display_names import NamedActor
 from service.pages.navigation import may
-from service.pages.page import FormState, Page, View
+from service.pages.page import FormState, Page, PageCall, View
 from service.pages.services import DashboardServices
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings
@@ -25,7 +25,6 @@ from service.store.tables import Organisation
 from service.trust.bindings.bindings_api import revoke
 from service.trust.bindings.repository import get_binding
 from service.trust.refusals import BindingNotFound
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_binding", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
 
@@ -67,7 +66,7 @@ class BindingView:
     },
     reads_form=True,
 )
-async def binding_page(call: Call[DashboardServices], state: FormState, binding_id: str) -> View:
+async def binding_page(call: PageCall, state: FormState, binding_id: str) -> View:
     """One binding and its history. Raises NO_SUCH_BINDING."""
     services, caller, org = call.services, call.caller, call.org
     async with call.read() as session:

@@ -10,15 +10,13 @@ from quart import Blueprint
 
 from service.access.roles import Capability
 from service.core.errors import Invalid
-from service.pages.page import FormState, Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import FormState, Page, PageCall, View
 from service.pages.state import from_picker
 from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.trust.bindings.listing import BindingFilter, list_page, parse_as_of, parse_state
 from service.trust.bindings.repository import BindingState, count_by_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX
 from service.trust.refusals import AS_OF_IN_FUTURE
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_bindings", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
 
@@ -72,7 +70,7 @@ class BindingsView:
     takes=PARAMETERS,
     reads_form=True,
 )
-async def bindings_page(call: Call[DashboardServices], state: FormState) -> View:
+async def bindings_page(call: PageCall, state: FormState) -> View:
     """Which CI jobs are trusted, or were at an earlier instant.
 
     Raises Invalid, NO_SUCH_BINDING for parameters that its forms never send.
@@ -81,9 +79,7 @@ async def bindings_page(call: Call[DashboardServices], state: FormState) -> View
     return {"page": view, "status": Invalid.status if view.faults else state.status}
 
 
-async def load_bindings_view(
-    call: Call[DashboardServices], typed: Mapping[str, str]
-) -> BindingsView:
+async def load_bindings_view(call: PageCall, typed: Mapping[str, str]) -> BindingsView:
     """The page's data for the parameters that are `typed`; an empty one is none."""
     now, org = call.services.clock(), call.org
     parameters = {name: text for name in PARAMETERS if (text := typed.get(name))}

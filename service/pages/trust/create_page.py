@@ -7,8 +7,7 @@ from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
 from service.access.roles import Capability
-from service.pages.page import FormState, Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import FormState, Page, PageCall, View
 from service.pages.trust.binding_form import (
     FIELDS,
     BindingForm,
@@ -26,7 +25,6 @@ from service.store.tables import Binding, Origin
 from service.trust.bindings.bindings_api import create, replace
 from service.trust.bindings.changes import REASON, terms_of
 from service.trust.bindings.repository import get_active
-from service.web.endpoint import Call
 
 blueprint = Blueprint(
     "dashboard_create_binding", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings"
@@ -42,7 +40,7 @@ blueprint = Blueprint(
     takes=("from",),
     reads_form=True,
 )
-async def new_page(call: Call[DashboardServices], state: FormState) -> View | ResponseReturnValue:
+async def new_page(call: PageCall, state: FormState) -> View | ResponseReturnValue:
     """The form that creates a binding, or what a rejected subject lacks, if that is asked for.
 
     If one of the organisation's bindings is in the way, its events and project are merged into the
@@ -80,7 +78,7 @@ new_page.form(
     also=Capability.OIDC_READ,
     reads_form=True,
 )
-async def replace_page(call: Call[DashboardServices], state: FormState, binding_id: str) -> View:
+async def replace_page(call: PageCall, state: FormState, binding_id: str) -> View:
     """The form that replaces a binding, filled in with its terms. Raises BindingNotFound."""
     form: BindingForm = await load_form(call, state)
     if state.refusal is None:

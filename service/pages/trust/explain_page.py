@@ -16,8 +16,7 @@ from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.core.errors import Invalid
 from service.pages.navigation import may
-from service.pages.page import Form, FormState, Page, View, page_post
-from service.pages.services import DashboardServices
+from service.pages.page import Form, FormState, Page, PageCall, View, page_post
 from service.pages.trust.binding_form import Choices, Typed, load_choices, typed_of
 from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings
 from service.pages.trust.failures import Failure, failure_of
@@ -33,7 +32,6 @@ from service.trust.explain.proposals import Proposal
 from service.trust.explain.text_diff import Difference
 from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS
 from service.trust.rejected.rejected_api import explain_rejected
-from service.web.endpoint import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class ProposalCard:
     may_replace: bool
 
 
-async def load_proposal_card(call: Call[DashboardServices], proposal: Proposal) -> ProposalCard:
+async def load_proposal_card(call: PageCall, proposal: Proposal) -> ProposalCard:
     """The card of `proposal` for the caller."""
     choices = await load_choices(call)
     is_writer = may(call.caller, Capability.OIDC_WRITE, call.org)
@@ -70,7 +68,7 @@ async def load_proposal_card(call: Call[DashboardServices], proposal: Proposal) 
     )
 
 
-async def _replaced(call: Call[DashboardServices], proposal: Proposal) -> ShownBinding | None:
+async def _replaced(call: PageCall, proposal: Proposal) -> ShownBinding | None:
     if proposal.replaces is None:
         return None
     async with call.read() as session:
@@ -145,31 +143,31 @@ class ExplainView:
 
 
 @Page(blueprint, "", "binding_explain.html", needs=Capability.OIDC_READ)
-async def explain_page(call: Call[DashboardServices]) -> View:
+async def explain_page(call: PageCall) -> View:
     """The form that explains a token."""
     return {"explain": await explain_form(call), "source": None, "rule_words": RULE_WORDS}
 
 
 @page_post(blueprint, "", needs=Capability.OIDC_READ)
-async def explain(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+async def explain(call: PageCall, form: Form) -> ResponseReturnValue:
     """Explain why a pasted token is trusted or not, with a form for the missing binding."""
     return await explained_page(call, await explain_pasted(call, form))
 
 
 async def explained_page(
-    call: Call[DashboardServices], view: ExplainView, source: ShownRejection | None = None
+    call: PageCall, view: ExplainView, source: ShownRejection | None = None
 ) -> ResponseReturnValue:
     """The page of `view`, which explains a pasted token, or the rejected subject `source`."""
     state = FormState(status=Invalid.status if view.faults else 200)
     return await explain_page.show(call, state, {}, explain=view, source=source)
 
 
-async def explain_form(call: Call[DashboardServices]) -> ExplainView:
+async def explain_form(call: PageCall) -> ExplainView:
     """The empty form."""
     return ExplainView(await _projects(call))
 
 
-async def explain_pasted(call: Call[DashboardServices], form: Form) -> ExplainView:
+async def explain_pasted(call: PageCall, form: Form) -> ExplainView:
     """The explanation of what was pasted into the form, or the error of one of its fields."""
     projects, project_id = await _projects(call), form.get(_PROJECT, "")
     try:
@@ -182,7 +180,7 @@ async def explain_pasted(call: Call[DashboardServices], form: Form) -> ExplainVi
     return await with_remedy(call, view)
 
 
-async def explain_source(call: Call[DashboardServices], source: ShownRejection) -> ExplainView:
+async def explain_source(call: PageCall, source: ShownRejection) -> ExplainView:
     """The explanation of a rejected subject by its stored claims, if a binding can help.
 
     Its signature, audience and times were valid when it was sent, so those rules have passed.
@@ -202,7 +200,7 @@ async def explain_source(call: Call[DashboardServices], source: ShownRejection) 
     return await with_remedy(call, view)
 
 
-async def with_remedy(call: Call[DashboardServices], view: ExplainView) -> ExplainView:
+async def with_remedy(call: PageCall, view: ExplainView) -> ExplainView:
     """`view` with what the caller can do about it."""
     explanation = view.explanation
     if explanation is None:
@@ -232,7 +230,7 @@ def _input_of(pasted: str, project_id: str | None) -> ExplainInput:
     return ExplainInput.from_token(text, project_id)
 
 
-async def _projects(call: Call[DashboardServices]) -> list[tuple[str, str]]:
+async def _projects(call: PageCall) -> list[tuple[str, str]]:
     async with call.read() as session:
         return await list_names(session, call.org, Project)
 

@@ -8,8 +8,7 @@ from typing import Final
 from quart import Blueprint, url_for
 
 from service.access.roles import Capability
-from service.pages.page import Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View
 from service.pages.state import PageState
 from service.trust.trust_map import Installs, MapBinding, total_of, trust_map
 from service.web.endpoint import Call
@@ -62,7 +61,7 @@ class Drawing:
 
 
 @Page(blueprint, "/map", "trust_map.html", needs=Capability.OIDC_READ)
-async def map_page(call: Call[DashboardServices]) -> View:
+async def map_page(call: PageCall) -> View:
     """The map of trust as of now. Raises StoreFault, QueryTooSlow."""
     answer = await trust_map(Call(call.services.audit, call.caller, call.org))
     path = url_for("dashboard.audit_page", slug=call.org.slug)

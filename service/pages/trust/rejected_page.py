@@ -8,8 +8,7 @@ from quart import Blueprint
 from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.pages.display_names import Names, find_names
-from service.pages.page import Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import Page, PageCall, View
 from service.pages.trust.failures import Failure, failure_of
 from service.store.tables import RejectedSubject
 from service.trust.rejected.rejected_api import (
@@ -21,7 +20,6 @@ from service.trust.rejected.rejected_api import (
     list_resolved,
 )
 from service.trust.rejected.subjects import LISTED_FOR
-from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_rejected", __name__, url_prefix="/admin/ui/orgs/<slug>/rejected")
 
@@ -59,7 +57,7 @@ class RejectedView:
 
 
 @Page(blueprint, "", "rejected.html", needs=Capability.OIDC_READ)
-async def rejected_page(call: Call[DashboardServices]) -> View:
+async def rejected_page(call: PageCall) -> View:
     """The CI identities that were rejected recently, and what each of them lacks.
 
     Each kind has its own limit, so that forged subjects cannot displace verified ones.
@@ -77,7 +75,7 @@ async def rejected_page(call: Call[DashboardServices]) -> View:
     return {"page": view}
 
 
-async def load_rejection_view(call: Call[DashboardServices], digest: str) -> ShownRejection:
+async def load_rejection_view(call: PageCall, digest: str) -> ShownRejection:
     """One of the organisation's stored rejected subjects. Raises REJECTED_NOT_FOUND."""
     services = call.services.bindings
     subject = await get_resolved(
@@ -92,7 +90,7 @@ def _view(subject: ResolvedSubject, names: Names) -> ShownRejection:
     return ShownRejection(row, failure_of(row.code, row.detail), subject.resolution, project)
 
 
-async def _names(call: Call[DashboardServices], subjects: Sequence[ResolvedSubject]) -> Names:
+async def _names(call: PageCall, subjects: Sequence[ResolvedSubject]) -> Names:
     ids = {subject.row.project_id for subject in subjects if subject.row.project_id}
     async with call.read() as session:
         return await find_names(session, call.org.id, projects=ids)

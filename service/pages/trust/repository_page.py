@@ -10,8 +10,7 @@ from quart import Blueprint
 from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.core.text_rules import is_plain, parse_reason
-from service.pages.page import ANYWHERE, Form, FormState, Page, View
-from service.pages.services import DashboardServices
+from service.pages.page import ANYWHERE, Form, FormState, Page, PageCall, View
 from service.pages.trust.binding_form import faults_of
 from service.pages.trust.binding_view import ShownBinding, may_revoke, show_bindings
 from service.pages.trust.bindings_page import bindings_page
@@ -25,7 +24,6 @@ from service.trust.bindings.repository_revocation import (
     list_active_of,
 )
 from service.trust.refusals import REPOSITORY_NOT_BOUND
-from service.web.endpoint import Call
 from service.web.models import Parsed
 
 blueprint = Blueprint("dashboard_repository", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
@@ -60,7 +58,7 @@ class RepositoryView:
     takes=PARAMETERS,
     reads_form=True,
 )
-async def repository_page(call: Call[DashboardServices], state: FormState) -> View:
+async def repository_page(call: PageCall, state: FormState) -> View:
     """The active bindings of a repository as they are now, with the form that revokes them."""
     typed = {name: text for name in (*PARAMETERS, "reason") if (text := state.typed.get(name))}
     view, refusal = await load_repository_view(call, typed), state.refusal
@@ -87,9 +85,7 @@ repository_page.form(
 )
 
 
-async def load_repository_view(
-    call: Call[DashboardServices], typed: Mapping[str, str]
-) -> RepositoryView:
+async def load_repository_view(call: PageCall, typed: Mapping[str, str]) -> RepositoryView:
     """The page's data; without parameters the form alone."""
     view = RepositoryView([(url, url) for url in call.services.bindings.issuers], typed)
     if not typed:
