@@ -370,10 +370,10 @@ def _bounded_requests(app: Quart, settings: Settings) -> type[Request]:
 def _long_bodies(app: Quart) -> dict[re.Pattern[str], int]:
     """The paths to which bodies are sent that are longer than any other, and their bytes."""
     return {
-        re.compile(VARIABLE.sub("[^/]+", rule.rule)): declared.body_bytes_max
+        re.compile(VARIABLE.sub("[^/]+", rule.rule)): declared.request_bytes_max
         for rule in app.url_map.iter_rules()
         if (declared := documentation_of(app.view_functions[rule.endpoint])) is not None
-        and declared.body_bytes_max > 0
+        and declared.request_bytes_max > 0
     }
 
 

@@ -22,7 +22,7 @@ from service.store.store import Store
 from service.store.verification import count_damaged
 from service.web.compression import content_coding
 from service.web.dependencies import receives
-from service.web.documentation import CiTokenUse, Tag, documented
+from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.openapi import openapi_document
 from service.web.reference import (
     EXPORTS,
@@ -110,7 +110,7 @@ class Alive(Struct, omit_defaults=True):
 
 
 @blueprint.get("/healthz")
-@documented("get_health", Tag.SYSTEM, answers={200: Alive}, credentials=())
+@Documentation("get_health", Tag.SYSTEM, answers={200: Alive}, credentials=())
 @receives(SystemServices)
 async def healthz(services: SystemServices) -> ResponseReturnValue:
     """Report that the process is responding, its version, and whether it asks each registry."""
@@ -120,7 +120,7 @@ async def healthz(services: SystemServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/readyz")
-@documented("get_readiness", Tag.SYSTEM, answers={200: Ready}, credentials=())
+@Documentation("get_readiness", Tag.SYSTEM, answers={200: Ready}, credentials=())
 @receives(SystemServices)
 async def readyz(services: SystemServices) -> ResponseReturnValue:
     """Report whether requests can be served: the database and the data dir respond."""
@@ -137,7 +137,7 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/metrics")
-@documented(
+@Documentation(
     "get_metrics",
     Tag.SYSTEM,
     answers={200: {"text/plain": str}},

@@ -63,7 +63,7 @@ from service.store.tables import ExportEntry
 from service.store.transaction import within
 from service.web.compression import content_coding
 from service.web.dependencies import receives
-from service.web.documentation import MediaTypes, Tag, documented
+from service.web.documentation import Documentation, MediaTypes, Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, NonNegative, Omittable, PageCursor, Request, TimestampUs
 from service.web.refusals import INVALID_CURSOR, UNKNOWN_PARAMETER
@@ -280,7 +280,7 @@ class ExportQuery(OrderedWindow, kw_only=True):
 EXPORT_REFUSALS: Final = (TOO_MANY_EXPORTS, TOO_MANY_OWN_EXPORTS, TOO_MANY_EXPORTS_OF_ALL)
 
 _documented_export = partial(
-    documented,
+    Documentation,
     tag=Tag.EXPORTS,
     answers={200: EXPORT_MEDIA},
     querystring=ExportQuery,

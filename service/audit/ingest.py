@@ -52,7 +52,7 @@ from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
 from service.web.bodies import idempotency_key, read_body
 from service.web.dependencies import receives
-from service.web.documentation import JSON, Tag, documented
+from service.web.documentation import JSON, Documentation, Tag
 from service.web.models import Omittable
 from service.web.refusals import (
     IDEMPOTENCY_KEY_INVALID,
@@ -271,7 +271,7 @@ class IngestHeaders(Struct, rename="kebab"):
 
 
 @blueprint.post(f"/api/v1/admin/orgs/<slug>{INGEST_PATH_END}")
-@documented(
+@Documentation(
     "ingest_events",
     Tag.AUDIT,
     answers={200: IngestResult},

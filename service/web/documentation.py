@@ -1,7 +1,7 @@
 """What an endpoint declares about itself for the OpenAPI document."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -54,73 +54,52 @@ class Tag(StrEnum):
     SYSTEM = "system"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Documentation:
-    """An endpoint, apart from its path and method, which are the route's.
+    """What the endpoint that it decorates is, apart from path and method, which are the route's.
 
     `operation` is its name in generated clients. `answers` are the models by status and content
-    type, `body` those of the request, of `body_bytes_max` bytes if that is more than any body may
-    have. `headers` are those of the successful answer besides the request id. `credentials` are
-    security schemes, any one of which is accepted; `capability` is what their callers need.
+    type, `request` those of the body, of `request_bytes_max` bytes if that is more than any body
+    may have; a model alone is JSON. `headers` are those of the successful answer besides the
+    request id. `credentials` are security schemes, any one of which is accepted; `capability` is
+    what their callers need.
     """
 
     operation: str
     tag: Tag
-    answers: Mapping[int, MediaTypes]
-    body: MediaTypes
-    body_example: Any
-    body_bytes_max: int
-    query: type[Struct] | None
-    request_headers: type[Struct] | None
-    refusals: Sequence[type[Refusal]]
-    headers: Mapping[str, str]
-    credentials: Sequence[str]
-    ci_token: CiTokenUse
-    capability: str | None
+    _: KW_ONLY
+    answers: Mapping[int, type[Struct] | MediaTypes]
+    request: Any = None
+    request_example: Any = None
+    request_bytes_max: int = 0
+    request_headers: type[Struct] | None = None
+    querystring: type[Struct] | None = None
+    refusals: Sequence[type[Refusal]] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    credentials: Sequence[str] = READERS
+    ci_token: CiTokenUse = CiTokenUse.OPTIONAL
+    capability: str | None = None
 
-
-def documented(
-    operation: str,
-    tag: Tag,
-    *,
-    answers: Mapping[int, type[Struct] | MediaTypes],
-    request: Any = None,  # noqa: ANN401 - any type
-    request_example: Any = None,  # noqa: ANN401 - any JSON
-    request_bytes_max: int = 0,
-    request_headers: type[Struct] | None = None,
-    querystring: type[Struct] | None = None,
-    refusals: Sequence[type[Refusal]] = (),
-    headers: Mapping[str, str] | None = None,
-    credentials: Sequence[str] = READERS,
-    ci_token: CiTokenUse = CiTokenUse.OPTIONAL,
-    capability: str | None = None,
-) -> Callable[[_Endpoint], _Endpoint]:
-    """Describe an endpoint for the OpenAPI document: see Documentation.
-
-    A model alone, as an answer or as the `request`, is JSON.
-    """
-    rejected = (Unauthenticated,) if credentials else ()
-    documentation = Documentation(
-        operation=operation,
-        tag=tag,
-        answers={status: _by_media_type(model) for status, model in answers.items()},
-        body={} if request is None else _by_media_type(request),
-        body_example=request_example,
-        body_bytes_max=request_bytes_max,
-        query=querystring,
-        request_headers=request_headers,
-        refusals=(*refusals, *rejected, *_EVERYWHERE),
-        headers=headers or {},
-        credentials=credentials,
-        ci_token=ci_token if credentials else CiTokenUse.IGNORED,
-        capability=capability,
-    )
-
-    def decorate(endpoint: _Endpoint) -> _Endpoint:
-        setattr(endpoint, DOCUMENTATION_ATTRIBUTE, documentation)
+    def __call__(self, endpoint: _Endpoint) -> _Endpoint:
+        """Describe `endpoint` for the OpenAPI document."""
+        setattr(endpoint, DOCUMENTATION_ATTRIBUTE, self)
         return endpoint
 
-    return decorate
+    @property
+    def body(self) -> MediaTypes:
+        """The models of the body by content type; empty without a body."""
+        return {} if self.request is None else _by_media_type(self.request)
+
+    @property
+    def media(self) -> Mapping[int, MediaTypes]:
+        """The models of the answers by status and content type."""
+        return {status: _by_media_type(model) for status, model in self.answers.items()}
+
+    @property
+    def all_refusals(self) -> Sequence[type[Refusal]]:
+        """Also those that are common to all endpoints."""
+        rejected = (Unauthenticated,) if self.credentials else ()
+        return (*self.refusals, *rejected, *_EVERYWHERE)
 
 
 def documentation_of(endpoint: object) -> Documentation | None:

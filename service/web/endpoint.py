@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import (
     Any,
     Concatenate,
@@ -43,10 +43,9 @@ from service.web.documentation import (
     JSON,
     MEMBERS,
     READERS,
-    CiTokenUse,
+    Documentation,
     MediaTypes,
     Tag,
-    documented,
 )
 from service.web.models import (
     OCTETS,
@@ -322,45 +321,30 @@ class EndpointGroup:
 
     def __init__(self, name: str, path: str, tag: Tag) -> None:
         self.blueprint = Blueprint(name, __name__, url_prefix=path)
-        self._tag = tag
+        self.tag = tag
 
     def add(
         self,
-        operation: str,
         method: str,
         path: str,
         handler: EndpointHandler,
         route: Route,
         takes: Taken,
-        *,
-        answers: Mapping[int, MediaTypes],
-        refusals: Sequence[type[Refusal]],
-        credentials: Sequence[str],
-        headers: Mapping[str, str] | None = None,
-        if_match: type[Precondition] | None = None,
-        ci_token: CiTokenUse = CiTokenUse.OPTIONAL,
-        capability: Capability | None = None,
+        declared: Documentation,
     ) -> None:
         """Register `route` under the name of `handler`, whose docstring documents it.
 
-        Raises TypeError unless `handler` takes the variables of `path` after what is sent.
+        What it `takes` is added to what is `declared`. Raises TypeError unless `handler` takes the
+        variables of `path` after what is sent.
         """
         takes.check(handler, path)
         route.__name__, route.__doc__ = handler.__name__, handler.__doc__
-        describe = documented(
-            operation,
-            self._tag,
-            answers=answers,
+        describe = replace(
+            declared,
             request=None if takes.body is None else model_of(takes.body),
             request_example=takes.example,
             request_bytes_max=takes.bytes_max,
-            request_headers=if_match,
             querystring=query_model_of(takes.query),
-            refusals=refusals,
-            headers=headers,
-            credentials=credentials,
-            ci_token=ci_token,
-            capability=capability,
         )
         self.blueprint.add_url_rule(path, handler.__name__, describe(route), methods=[method])
 
@@ -437,19 +421,16 @@ class _Reads(Generic[_S]):
                 sent = await takes.sent()
                 return answered(await handler(Call(services, caller, org), *sent, **variables), 200)
 
-            self.resource.add(
+            declared = Documentation(
                 operation,
-                self.method,
-                path,
-                handler,
-                route,
-                takes,
+                self.resource.tag,
                 answers={200: {**body_type, **options.get("media", {})}},
                 refusals=takes.refusals(_OF_ORG, options.get("refuses", ())),
                 credentials=READERS if needs in KEY_SCOPES else MEMBERS,
-                headers=options.get("headers"),
+                headers=options.get("headers", {}),
                 capability=needs,
             )
+            self.resource.add(self.method, path, handler, route, takes, declared)
             return handler
 
         return register
@@ -517,20 +498,17 @@ class _Changes(Generic[_S]):
                     response.headers["location"] = self.resource.address(slug) + answer.location
                 return response
 
-            self.resource.add(
+            declared = Documentation(
                 operation,
-                self.method,
-                path,
-                handler,
-                route,
-                takes,
-                answers={status: {JSON: returns}},
+                self.resource.tag,
+                answers={status: returns},
+                request_headers=if_match,
                 refusals=refusals if if_match is None else [*refusals, if_match.missing],
                 credentials=MEMBERS,
-                headers=options.get("headers"),
-                if_match=if_match,
+                headers=options.get("headers", {}),
                 capability=needs,
             )
+            self.resource.add(self.method, path, handler, route, takes, declared)
             return action
 
         return register

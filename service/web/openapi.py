@@ -170,9 +170,11 @@ class _Schemas:
         flat: set[type[Struct]] = set()
         """Models whose members become parameters, each with a schema of its own."""
         for each in declared:
-            for media in (each.body, *each.answers.values()):
+            for media in (each.body, *each.media.values()):
                 models |= dict.fromkeys(model for model in media.values() if model is not None)
-            flat |= {model for model in (each.query, each.request_headers) if model is not None}
+            flat |= {
+                model for model in (each.querystring, each.request_headers) if model is not None
+            }
         models |= dict.fromkeys(flat)
         schemas, components = schema_components(models, ref_template=_REFERENCE)
         self._by_model = dict(zip(models, map(_readable, schemas), strict=True))
@@ -252,8 +254,8 @@ def _written(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
             name: written or {"schema": _FILE}
             for name, written in _content(declared.body, schemas).items()
         }
-        if declared.body_example is not None:
-            next(iter(content.values()))["example"] = declared.body_example
+        if declared.request_example is not None:
+            next(iter(content.values()))["example"] = declared.request_example
         written["requestBody"] = {"required": True, "content": content}
     written["responses"] = _responses(declared, schemas)
     written["security"] = [{name: []} for name in declared.credentials]
@@ -274,9 +276,9 @@ def _parameters(operation: _Operation, schemas: _Schemas) -> list[dict[str, Any]
         }
         for name in operation.path_parameters
     ]
-    parameters += _members("query", declared.query, schemas)
+    parameters += _members("query", declared.querystring, schemas)
     parameters += _members("header", declared.request_headers, schemas)
-    if declared.ci_token in _CI_TOKENS:
+    if declared.credentials and declared.ci_token in _CI_TOKENS:
         parameters.append(
             {
                 "name": CI_TOKEN_HEADER,
@@ -325,9 +327,9 @@ def _responses(declared: Documentation, schemas: _Schemas) -> dict[str, Any]:
             "headers": _headers(declared.headers),
             "content": _content(media, schemas),
         }
-        for status, media in declared.answers.items()
+        for status, media in declared.media.items()
     }
-    for refusals in _by_status(declared.refusals):
+    for refusals in _by_status(declared.all_refusals):
         responses[refusals[0].status] = _refusal(refusals, schemas)
     return {str(status): responses[status] for status in sorted(responses)}
 

@@ -29,7 +29,7 @@ from service.access.callers import Operator
 from service.access.refusals import OPERATOR_ONLY
 from service.store.store import UnitOfWork
 from service.web.dependencies import BaseServices, group_of
-from service.web.documentation import JSON, CiTokenUse, Tag
+from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.endpoint import (
     BaseCall,
     EndpointGroup,
@@ -180,19 +180,16 @@ class _Endpoints(Generic[_Call]):
                     answer = await handler(call, *sent, **variables)
                 return answered(answer, status)
 
-            self.resource.add(
+            declared = Documentation(
                 operation,
-                self.method,
-                path,
-                handler,
-                route,
-                takes,
-                answers={status: {JSON: returns}},
+                self.resource.tag,
+                answers={status: returns},
                 refusals=takes.refusals((OPERATOR_ONLY,), options.get("refuses", ())),
                 credentials=_CREDENTIALS,
-                headers=options.get("headers"),
+                headers=options.get("headers", {}),
                 ci_token=CiTokenUse.IGNORED,
             )
+            self.resource.add(self.method, path, handler, route, takes, declared)
             return handler
 
         return register

@@ -25,7 +25,7 @@ from service.store.store import Store
 from service.store.tables import InstallToken, Organisation
 from service.web.bodies import read_body
 from service.web.dependencies import receives
-from service.web.documentation import CiTokenUse, Tag, documented
+from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.models import Answer, TimestampMs
 from service.web.refusals import NO_BODY_EXPECTED, UNKNOWN_ENCODING, UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
@@ -154,7 +154,7 @@ class IssuedInstallToken(Answer, kw_only=True, rename="camel"):
 
 
 @blueprint.post("/install-tokens")
-@documented(
+@Documentation(
     "issue_install_token",
     Tag.INSTALLS,
     answers={201: IssuedInstallToken},

@@ -36,7 +36,7 @@ from service.core.errors import BodyTooLarge, Invalid, Refusal, UnsupportedMedia
 from service.pages.page import Form, FormState, OwnCall, Page, View, page_post
 from service.store.tables import DeviceSignIn, Member
 from service.web.dependencies import receives
-from service.web.documentation import FORM, Tag, documented
+from service.web.documentation import FORM, Documentation, Tag
 from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
@@ -106,7 +106,7 @@ _ANY_REQUEST = (
 
 
 @blueprint.post("/code")
-@documented(
+@Documentation(
     "start_device_sign_in",
     Tag.SESSIONS,
     answers={200: DeviceCodes},
@@ -134,7 +134,7 @@ async def code(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.post("/token")
-@documented(
+@Documentation(
     "poll_device_sign_in",
     Tag.SESSIONS,
     answers={200: DeviceToken},

@@ -17,7 +17,7 @@ from service.access.sign_in.services import SignInServices
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member, Session
 from service.web.dependencies import receives
-from service.web.documentation import CiTokenUse, Tag, documented
+from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.models import TimestampMs
 from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
@@ -56,7 +56,7 @@ class EndedSession(Struct, kw_only=True):
 
 
 @blueprint.get("")
-@documented(
+@Documentation(
     "get_own_session",
     Tag.SESSIONS,
     answers={200: OwnSession},
@@ -73,7 +73,7 @@ async def show(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.delete("")
-@documented(
+@Documentation(
     "end_own_session",
     Tag.SESSIONS,
     answers={200: EndedSession},
