@@ -25,7 +25,7 @@ from service.pages.page import PageCall
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.pages.trust.failures import failure_of
 from service.store.organisations import list_live_keys
-from service.trust.rejected.rejected_api import RejectedFilter, list_resolved
+from service.trust.rejected.rejected_api import RejectedQuery, list_resolved
 
 EACH_MAX: Final = 3
 """How many things of one kind have a line each; all of them are on the page it leads to."""
@@ -170,8 +170,8 @@ async def _matches(slug: str, log: TenantLog, since: str) -> list[Item]:
 
 async def _rejected(call: PageCall) -> list[Item]:
     """Jobs whose tokens their issuer confirms, and that no binding trusts yet."""
-    slug, matching = call.org.slug, RejectedFilter(is_verified=True)
-    subjects, _ = await list_resolved(call.services.bindings, call.org.id, matching)
+    slug, verified = call.org.slug, RejectedQuery(verified=True)
+    subjects, _ = await list_resolved(call.services.bindings, call.org.id, verified)
     waiting = [each for each in subjects if each.resolution.trusted_by is None]
     all_of_them = url_for("dashboard_rejected.rejected_page", slug=slug)
     items = []

@@ -24,6 +24,7 @@ from service.core.text_rules import is_plain
 from service.core.threads import in_thread
 from service.store.tables import Binding, Origin, RejectedSubject
 from service.trust.bindings.changes import terms_of
+from service.trust.bindings.repository import NEWEST_FIRST
 from service.trust.bindings.services import BindingServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
@@ -92,7 +93,7 @@ async def load_advice(
 ) -> AdviceList:
     """The advice of the organisation as of now."""
     active = select(Binding).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
-    newest_first = active.order_by(Binding.added_at.desc(), Binding.id)
+    newest_first = active.order_by(*NEWEST_FIRST)
     bindings = (await session.scalars(newest_first.options(undefer(Binding.seen_claims)))).all()
     rejected = select(RejectedSubject.issuer, RejectedSubject.sub, RejectedSubject.repository_id)
     verified = rejected.where(

@@ -13,7 +13,7 @@ from service.pages.trust.failures import Failure, failure_of
 from service.store.tables import RejectedSubject
 from service.trust.rejected.rejected_api import (
     LIMIT_DEFAULT,
-    RejectedFilter,
+    RejectedQuery,
     Resolution,
     ResolvedSubject,
     get_resolved,
@@ -64,7 +64,7 @@ async def rejected_page(call: PageCall) -> View:
     """
     services, org = call.services.bindings, call.org
     (verified, _), (unverified, _) = [
-        await list_resolved(services, org.id, RejectedFilter(is_verified=is_verified))
+        await list_resolved(services, org.id, RejectedQuery(verified=is_verified))
         for is_verified in (True, False)
     ]
     names = await _names(call, [*verified, *unverified])

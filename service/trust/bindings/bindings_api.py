@@ -1,6 +1,6 @@
 """The endpoints of bindings: camelCase, timestamps with milliseconds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import UNSET, Meta, Raw, Struct
@@ -12,7 +12,7 @@ from service.ci.providers import CI_LABELS, CONDITION_CLAIMS, CONDITION_VALUE_MA
 from service.core.errors import ReasonInvalid
 from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS, parse_reason
 from service.store.tables import Binding
-from service.trust.bindings.changes import add_binding, origins_of, replace_binding, revoke_binding
+from service.trust.bindings.changes import add_binding, replace_binding, revoke_binding
 from service.trust.bindings.listing import (
     LIMIT_MAX,
     PAGE_ROWS,
@@ -402,9 +402,8 @@ async def list_(call: Call[BindingServices], query: ListRequest) -> Response:
 )
 async def create(call: WriteCall[BindingServices], body: dict[str, Any]) -> CreatedBinding:
     """Trust one CI identity; after a 201 both the binding and its audit row are durable."""
-    by, issuers = call.caller, call.services.issuers
     return CreatedBinding.from_row(
-        await add_binding(call.work, call.org, body, by, issuers, origins_of(by))
+        await add_binding(call.work, call.org, body, call.caller, call.services.issuers)
     )
 
 
@@ -439,9 +438,8 @@ async def replace(
     call: WriteCall[BindingServices], body: dict[str, Any], binding_id: str
 ) -> ReplacedBinding:
     """Revoke a binding and create its successor at once; what is not given is taken over."""
-    by, issuers = call.caller, call.services.issuers
     successor = await replace_binding(
-        call.work, call.org, binding_id, body, by, issuers, origins_of(by)
+        call.work, call.org, binding_id, body, call.caller, call.services.issuers
     )
     return ReplacedBinding.from_row(successor, replaces=binding_id)
 
@@ -477,15 +475,13 @@ async def revoke_all(
     return RevokedRepository(count=len(revoked), revoked=list(revoked))
 
 
-def _parse_reason(parameters: Mapping[str, list[str]]) -> str | None:
-    return parse_reason(only(parameters, "reason"))
-
-
 @resource.delete(
     "revoke_binding",
     "/<binding:binding_id>",
     needs=Capability.OIDC_WRITE,
-    query=ParsedQuery(RevokeQuery, _parse_reason, refuses=[ReasonInvalid]),
+    query=ParsedQuery(
+        RevokeQuery, lambda given: parse_reason(only(given, "reason")), refuses=[ReasonInvalid]
+    ),
     returns=Revoked,
     refuses=[BindingNotFound],
 )

@@ -48,7 +48,6 @@ async def add_binding(
     body: Mapping[str, Any],
     by: Caller,
     issuers: Issuers,
-    origins: Container[str] = HTTP_ORIGINS,
     binding_id: str | None = None,
 ) -> Binding:
     """Create the binding in `body`, with a new id unless one is given.
@@ -58,7 +57,7 @@ async def add_binding(
     known = await find_projects_and_teams(
         work.session, org.id, body.get("project_id"), body.get("team_id")
     )
-    draft = parse_binding(body, issuers, known, origins)
+    draft = parse_binding(body, issuers, known, origins_of(by))
     by.require_binding_rights(org, draft.team_id)
     slot_rule = await stored_slot_rule(work.session)
     project_id = await _project_limit(work, org, draft, slot_rule)
@@ -108,7 +107,6 @@ async def replace_binding(
     body: Mapping[str, Any],
     by: Caller,
     issuers: Issuers,
-    origins: Container[str] = HTTP_ORIGINS,
 ) -> Binding:
     """Revoke the binding and create its successor; fields missing in `body` are copied.
 
@@ -124,7 +122,7 @@ async def replace_binding(
     why = f"{REPLACED_BY}{successor_id}" + (f": {reason}" if reason else "")
     # Revoked first: the successor may have the same slot.
     await revoke_binding(work, org, binding_id, why, by)
-    return await add_binding(work, org, successor, by, issuers, origins, successor_id)
+    return await add_binding(work, org, successor, by, issuers, successor_id)
 
 
 async def revoke_bindings(

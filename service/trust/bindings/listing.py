@@ -14,7 +14,13 @@ from analytics.model.filters import only
 from analytics.model.instants import parse_since
 from service.core.errors import Invalid
 from service.store.tables import Binding
-from service.trust.bindings.repository import BindingState, find_binding, get_binding, in_state
+from service.trust.bindings.repository import (
+    NEWEST_FIRST,
+    BindingState,
+    find_binding,
+    get_binding,
+    in_state,
+)
 from service.trust.bindings.rules import SUB_PATTERN_MAX, parse_repository_id
 from service.web.refusals import INVALID_CURSOR
 from service.web.request_parsing import parse_flag, parse_limit
@@ -70,13 +76,14 @@ class ListedBindings:
 def parse_list(parameters: Mapping[str, list[str]]) -> ListRequest:
     """The list that the query parameters ask for. Raises Invalid, InvalidQuery."""
     limit, cursor = only(parameters, "limit"), only(parameters, "cursor")
+    repository_id = only(parameters, "repository_id")
     is_paged = limit is not None or cursor is not None
     matching = BindingFilter(
         state=_state(only(parameters, "state"), only(parameters, "active")),
         as_of=parse_as_of(only(parameters, "asOf")),
         issuer=only(parameters, "issuer"),
         sub=_sub(only(parameters, "sub")),
-        repository_id=_repository_id(only(parameters, "repository_id")),
+        repository_id=None if repository_id is None else parse_repository_id(repository_id),
     )
     return ListRequest(
         matching, parse_limit(limit, PAGE_ROWS, LIMIT_MAX) if is_paged else None, cursor
@@ -118,8 +125,8 @@ async def list_matching(
         after = [] if last is None else [_is_older(last)]
         rows_max = PART_ROWS if missing is None else min(missing, PART_ROWS)
         newest_first = select(Binding).where(*conditions, *after)
-        newest_first = newest_first.order_by(Binding.added_at.desc(), Binding.id).limit(rows_max)
-        rows = (await session.scalars(newest_first)).all()
+        newest_first = newest_first.order_by(*NEWEST_FIRST)
+        rows = (await session.scalars(newest_first.limit(rows_max))).all()
         if rows:
             yield rows
         if len(rows) < rows_max:
@@ -151,7 +158,7 @@ async def list_page(
             return ListedBindings(rows[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
     elif after is not None:
         conditions.append(_is_older(await get_binding(session, tenant_id, after)))
-    newest_first = select(Binding).where(*conditions).order_by(Binding.added_at.desc(), Binding.id)
+    newest_first = select(Binding).where(*conditions).order_by(*NEWEST_FIRST)
     rows = (await session.scalars(newest_first.limit(PAGE_ROWS + 1))).all()
     return ListedBindings(
         rows[:PAGE_ROWS],
@@ -199,10 +206,6 @@ def _sub(text: str | None) -> str | None:
     if text is not None and not 1 <= len(text) <= SUB_PATTERN_MAX:
         raise Invalid(f"sub must be 1..{SUB_PATTERN_MAX} chars", field="sub")
     return text
-
-
-def _repository_id(text: str | None) -> str | None:
-    return None if text is None else parse_repository_id(text)
 
 
 def _is_older(than: Binding) -> ColumnElement[bool]:

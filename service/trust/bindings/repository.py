@@ -29,6 +29,7 @@ from service.trust.bindings.rules import BindingSlot, Draft, ProjectsAndTeams, s
 from service.trust.refusals import NO_SUCH_BINDING, BindingNotFound
 
 REVOKED: Final = "revoked"
+NEWEST_FIRST: Final = (Binding.added_at.desc(), Binding.id)
 NO_ENVELOPE: Final = "no active org_admin binding has its issuer, sub_pattern and repository_id"
 OTHER_PROJECT: Final = "the org_admin binding that it lies within is limited to another project"
 
@@ -240,14 +241,12 @@ async def count_by_state(session: AsyncSession, tenant_id: str) -> dict[str, int
     return {"": active + revoked, "unused": unused, "active": active, "revoked": revoked}
 
 
-async def list_active_bindings(session: AsyncSession, tenant_id: str) -> Sequence[Binding]:
-    """The organisation's active bindings, newest first, then by id."""
-    query = (
-        select(Binding)
-        .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
-        .order_by(Binding.added_at.desc(), Binding.id)
-    )
-    return (await session.scalars(query)).all()
+async def list_active_bindings(
+    session: AsyncSession, tenant_id: str, *further: ColumnElement[bool]
+) -> Sequence[Binding]:
+    """The organisation's active bindings that meet the `further` conditions, newest first."""
+    active = select(Binding).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return (await session.scalars(active.where(*further).order_by(*NEWEST_FIRST))).all()
 
 
 async def list_by_repository(
@@ -257,12 +256,8 @@ async def list_by_repository(
     as_of: datetime | None = None,
 ) -> Sequence[Binding]:
     """The repository's bindings in all organisations that are (at `as_of`: were) in `state`."""
-    query = (
-        select(Binding)
-        .where(Binding.repository_id == repository_id, in_state(state, as_of))
-        .order_by(Binding.added_at.desc(), Binding.id)
-    )
-    return (await session.scalars(query)).all()
+    query = select(Binding).where(Binding.repository_id == repository_id, in_state(state, as_of))
+    return (await session.scalars(query.order_by(*NEWEST_FIRST))).all()
 
 
 def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:

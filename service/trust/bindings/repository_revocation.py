@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
@@ -15,7 +14,7 @@ from service.core.text_rules import is_plain, parse_reason
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation
 from service.trust.bindings.changes import revoke_bindings
-from service.trust.bindings.repository import list_active
+from service.trust.bindings.repository import list_active, list_active_bindings
 from service.trust.bindings.rules import parse_repository_id
 from service.trust.refusals import (
     BINDING_IDS_NOT_STRINGS,
@@ -102,17 +101,9 @@ async def list_active_of(
     session: AsyncSession, tenant_id: str, repository: Repository
 ) -> Sequence[Binding]:
     """The organisation's active bindings of `repository`, newest first."""
-    query = (
-        select(Binding)
-        .where(
-            Binding.tenant_id == tenant_id,
-            Binding.issuer == repository.issuer,
-            Binding.repository_id == repository.repository_id,
-            Binding.revoked_at.is_(None),
-        )
-        .order_by(Binding.added_at.desc(), Binding.id)
-    )
-    return (await session.scalars(query)).all()
+    of_issuer = Binding.issuer == repository.issuer
+    same_id = Binding.repository_id == repository.repository_id
+    return await list_active_bindings(session, tenant_id, of_issuer, same_id)
 
 
 async def revoke_repository(

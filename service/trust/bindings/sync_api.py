@@ -6,7 +6,7 @@ transaction, and only if it is still the plan that was shown.
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
@@ -17,11 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
 from service.access.roles import Capability
-from service.ci.issuers.issuers import Issuers
 from service.core.errors import Conflict, Invalid, NotFound, errors_at
 from service.core.text_rules import parse_reason
 from service.store.organisations import get_named
-from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.trust.bindings.changes import (
     REASON,
@@ -99,14 +97,6 @@ class Plan:
 PLAN_CHANGED: Final = Conflict.of("the bindings were changed since the plan was made: plan again")
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """An action that was applied; `new_id` is the id of the binding it created."""
-
-    action: SyncAction
-    new_id: str | None
-
-
 def plan_sync(
     declared: Iterable[DeclaredDraft], active: Collection[Binding], *, has_prune: bool
 ) -> Plan:
@@ -138,43 +128,21 @@ def plan_sync(
     )
 
 
-async def apply_plan(
-    work: UnitOfWork,
-    org: Organisation,
-    plan: Plan,
-    by: Caller,
-    issuers: Issuers,
-    reason: str | None,
-    origins: Container[str],
-) -> Sequence[Applied]:
-    """Apply all of `plan`, which must have been made in this transaction.
+async def _apply(
+    call: WriteCall[BindingServices], action: SyncAction, reason: str | None
+) -> str | None:
+    """Apply an action of a plan that was made in this transaction; the id of a new binding.
 
     Raises what creating, replacing and revoking raise; then nothing is changed.
     """
-    return [
-        Applied(action, await _apply(work, org, action, by, issuers, reason, origins))
-        for action in plan.actions
-    ]
-
-
-async def _apply(
-    work: UnitOfWork,
-    org: Organisation,
-    action: SyncAction,
-    by: Caller,
-    issuers: Issuers,
-    reason: str | None,
-    origins: Container[str],
-) -> str | None:
+    work, org, by, issuers = call.work, call.org, call.caller, call.services.issuers
     if action.body is None:
         await revoke_binding(work, org, action.binding_id or "", reason, by)
         return None
     if action.binding_id is None:
-        created = await add_binding(work, org, action.body, by, issuers, origins)
-        return created.id
+        return (await add_binding(work, org, action.body, by, issuers)).id
     body = {**action.body, REASON: reason}
-    successor = await replace_binding(work, org, action.binding_id, body, by, issuers, origins)
-    return successor.id
+    return (await replace_binding(work, org, action.binding_id, body, by, issuers)).id
 
 
 def _order(identity: BindingIdentity) -> tuple[str, ...]:
@@ -214,6 +182,7 @@ def _replacement(
 
 
 _Declared = TypeVar("_Declared", bound="DeclaredBindings")
+_Named = TypeVar("_Named", Project, Team)
 
 SYNC_BYTES_MAX: Final = 4 * 2**20
 """How the paths of the endpoints end, or the path of a plan before `/plan`."""
@@ -355,11 +324,9 @@ async def sync(call: WriteCall[BindingServices], declared: BindingsToSync) -> Sy
     planned = await _plan(call.session, call, declared)
     if _name_of(planned.actions) != declared.plan:
         raise PLAN_CHANGED
-    reason, origins = parse_reason(declared.reason), origins_of(call.caller)
-    applied = await apply_plan(
-        call.work, call.org, planned, call.caller, call.services.issuers, reason, origins
-    )
-    return _answer(call.org.slug, planned, applied)
+    reason = parse_reason(declared.reason)
+    new_ids = [await _apply(call, action, reason) for action in planned.actions]
+    return _answer(call.org.slug, planned, new_ids)
 
 
 async def _plan(
@@ -392,44 +359,37 @@ class _Names:
 
     session: AsyncSession
     org: Organisation
-    _projects: dict[str, Project] = field(default_factory=dict)
-    _teams: dict[str, Team] = field(default_factory=dict)
+    _ids: dict[tuple[type[Project | Team], str], str] = field(default_factory=dict)
 
-    async def project(self, name: str) -> Project:
-        """The project with this id or name. Raises NotFound."""
-        if name not in self._projects:
-            self._projects[name] = await get_named(self.session, self.org, Project, name)
-        return self._projects[name]
-
-    async def team(self, name: str) -> Team:
-        """The team with this id or name. Raises NotFound."""
-        if name not in self._teams:
-            self._teams[name] = await get_named(self.session, self.org, Team, name)
-        return self._teams[name]
+    async def id_of(self, table: type[_Named], name: str | None) -> str | None:
+        """The id of the project or team with this id or name; None of none. Raises NotFound."""
+        if not name:
+            return None
+        if (table, name) not in self._ids:
+            self._ids[table, name] = (await get_named(self.session, self.org, table, name)).id
+        return self._ids[table, name]
 
 
 async def _declared(
     names: _Names, call: Call[BindingServices], entry: DeclaredBinding, issuer: str | None
 ) -> DeclaredDraft:
-    caller = call.caller
-    project = await names.project(entry.project) if entry.project else None
-    team = await names.team(entry.team) if entry.team else None
+    project_id = await names.id_of(Project, entry.project)
+    team_id = await names.id_of(Team, entry.team)
     body = {
         "issuer": entry.issuer or issuer,
         "sub_pattern": entry.sub_pattern,
         "repository_id": entry.repository_id,
         "event_names": entry.event_names,
-        "origin": entry.origin or _origin(caller, is_team=team is not None),
-        "project_id": project.id if project else None,
-        "team_id": team.id if team else None,
+        "origin": entry.origin or _origin(call.caller, is_team=team_id is not None),
+        "project_id": project_id,
+        "team_id": team_id,
         "conditions": entry.conditions,
     }
     known = ProjectsAndTeams(
-        projects=frozenset({project.id} if project else ()),
-        teams=frozenset({team.id} if team else ()),
+        projects=(project_id,) if project_id else (), teams=(team_id,) if team_id else ()
     )
     draft = parse_binding(body, call.services.issuers, known, frozenset(Origin))
-    if team is not None and draft.origin is not Origin.TEAM_ADMIN:
+    if team_id is not None and draft.origin is not Origin.TEAM_ADMIN:
         raise Invalid("a team's binding has origin team_admin")
     return DeclaredDraft(draft, has_origin=entry.origin is not None)
 
@@ -448,14 +408,13 @@ def _name_of(actions: Sequence[SyncAction]) -> str:
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
-def _answer(slug: str, planned: Plan, applied: Sequence[Applied]) -> SyncPlan:
-    new_ids = [entry.new_id for entry in applied] or [None] * len(planned.actions)
+def _answer(slug: str, planned: Plan, new_ids: Sequence[str | None]) -> SyncPlan:
+    """The plan; once it is applied, with the ids that its actions created."""
+    ids = new_ids or [None] * len(planned.actions)
     return SyncPlan(
         org=slug,
-        applied=bool(applied),
-        actions=[
-            _action(action, new_id) for action, new_id in zip(planned.actions, new_ids, strict=True)
-        ],
+        applied=bool(new_ids),
+        actions=[_action(action, each) for action, each in zip(planned.actions, ids, strict=True)],
         unchanged=planned.unchanged,
         unmanaged=planned.unmanaged,
         plan=_name_of(planned.actions),

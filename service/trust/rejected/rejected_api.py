@@ -55,15 +55,27 @@ _NONE_KNOWN: Final = ProjectsAndTeams(projects=(), teams=())
 _SubAndRepository = tuple[str, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedFilter:
-    """A filter for rejected subjects; None matches all."""
+class RejectedQuery(Request):
+    """Which rejected subjects to list; by default all."""
 
-    is_verified: bool | None = None
-    code: FailureCode | None = None
-    since: datetime | None = None
-    limit: int = LIMIT_DEFAULT
-    cursor: str | None = None
+    verified: (
+        Annotated[
+            bool,
+            Meta(description="Only those whose token was valid apart from trust, or only others."),
+        ]
+        | None
+    ) = None
+    code: Annotated[FailureCode, Meta(description="Only those rejected with this code.")] | None = (
+        None
+    )
+    since: (
+        Annotated[InstantOrDate, Meta(description="Only those rejected at this instant or later.")]
+        | None
+    ) = None
+    limit: Annotated[
+        int, Meta(ge=1, le=LIMIT_MAX, description=f"How many; default {LIMIT_DEFAULT}.")
+    ] = LIMIT_DEFAULT
+    cursor: PageCursor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +99,25 @@ class ResolvedSubject:
 
 
 async def list_resolved(
-    services: BindingServices, tenant_id: str, matching: RejectedFilter
+    services: BindingServices, tenant_id: str, asked: RejectedQuery
 ) -> tuple[Sequence[ResolvedSubject], str | None]:
     """A page of the organisation's rejected subjects, last rejected first; and the next cursor.
 
-    Expired rows are left out even if they are not deleted yet. Raises INVALID_CURSOR.
+    Expired rows are left out even if they are not deleted yet. Raises Invalid, INVALID_CURSOR.
     """
-    floor = services.clock() - LISTED_FOR
+    since, floor = _since(asked.since), services.clock() - LISTED_FOR
     statement = rejected_since(
         tenant_id,
-        floor if matching.since is None else max(matching.since, floor),
-        is_verified=matching.is_verified,
-        code=matching.code,
+        floor if since is None else max(since, floor),
+        is_verified=asked.verified,
+        code=asked.code,
     )
     order = RejectedSubject.last_at, RejectedSubject.digest
-    filters = map(str, (matching.is_verified, matching.code, matching.since))
+    filters = map(str, (asked.verified, asked.code, since))
     cursors = ListCursors.of(services.settings, "rejected", tenant_id, *filters)
     async with services.store.read() as session:
         rows, next_cursor = await newest_page(
-            session, statement, order, cursors, matching.limit, matching.cursor
+            session, statement, order, cursors, asked.limit, asked.cursor
         )
         return await _resolved(session, tenant_id, rows, services.issuers), next_cursor
 
@@ -232,29 +244,6 @@ async def _taken(
 resource = Resource("rejected", "/oidc-bindings/rejected", Tag.BINDINGS, BindingServices)
 
 
-class RejectedQuery(Request):
-    """Which rejected subjects to list; by default all."""
-
-    verified: (
-        Annotated[
-            bool,
-            Meta(description="Only those whose token was valid apart from trust, or only others."),
-        ]
-        | None
-    ) = None
-    code: Annotated[FailureCode, Meta(description="Only those rejected with this code.")] | None = (
-        None
-    )
-    since: (
-        Annotated[InstantOrDate, Meta(description="Only those rejected at this instant or later.")]
-        | None
-    ) = None
-    limit: Annotated[
-        int, Meta(ge=1, le=LIMIT_MAX, description=f"How many; default {LIMIT_DEFAULT}.")
-    ] = LIMIT_DEFAULT
-    cursor: PageCursor | None = None
-
-
 class RejectedEntry(Answer, kw_only=True, rename="camel"):
     """A rejected CI identity.
 
@@ -298,28 +287,20 @@ class RejectedList(Answer):
 )
 async def rejected(call: Call[BindingServices], query: RejectedQuery) -> RejectedList:
     """List the recently rejected CI identities, and the bindings that would make them trusted."""
-    subjects, next_cursor = await list_resolved(call.services, call.org.id, filter_of(query))
+    subjects, next_cursor = await list_resolved(call.services, call.org.id, query)
     entries = [_entry(subject) for subject in subjects]
     return RejectedList(
         org=call.org.slug, count=len(entries), rejected=entries, next_cursor=next_cursor
     )
 
 
-def filter_of(query: RejectedQuery) -> RejectedFilter:
-    """The filter that `query` is. Raises Invalid."""
+def _since(text: str | None) -> datetime | None:
     try:
-        since = None if query.since is None else parse_since(query.since)
+        return None if text is None else parse_since(text)
     except ValueError as error:
         raise Invalid(
             "since must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="since"
         ) from error
-    return RejectedFilter(
-        is_verified=query.verified,
-        code=query.code,
-        since=since,
-        limit=query.limit,
-        cursor=query.cursor,
-    )
 
 
 def _entry(subject: ResolvedSubject) -> RejectedEntry:

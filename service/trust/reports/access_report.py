@@ -30,7 +30,7 @@ from service.store.organisations import get_org_by_id
 from service.store.store import Store
 from service.store.tables import ApiKey, Binding, Member, Organisation, Team, TeamAdmin
 from service.store.tables.base import Base
-from service.trust.bindings.repository import BindingState, in_state
+from service.trust.bindings.repository import NEWEST_FIRST, BindingState, in_state
 from service.trust.refusals import AS_OF_IN_FUTURE
 
 RIGHTS_EVENTS: Final = (
@@ -379,14 +379,13 @@ async def _load(session: AsyncSession, tenant_id: str, as_of: datetime) -> _Stor
     bindings = _columns(Binding, ReportedBinding).where(
         Binding.tenant_id == tenant_id, in_state(BindingState.ACTIVE, as_of)
     )
-    newest_first = (Binding.added_at.desc(), Binding.id)
     return _Stored(
         org=await get_org_by_id(session, tenant_id),
         members=await rows_of(session, members.order_by(Member.email, Member.id), ReportedMember),
         teams=await rows_of(session, teams.order_by(Team.name), ReportedTeam),
         offices=set(await rows_of(session, offices, lambda *office: office)),
         api_keys=await rows_of(session, keys.order_by(ApiKey.created_at, ApiKey.id), ReportedKey),
-        bindings=await rows_of(session, bindings.order_by(*newest_first), ReportedBinding),
+        bindings=await rows_of(session, bindings.order_by(*NEWEST_FIRST), ReportedBinding),
     )
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from service.access.callers import cli_caller
-from service.store.tables import Origin
 from service.trust.bindings.changes import add_binding
 from service.trust.refusals import BindingExists
 from tests.conftest import World, binding_body, grant
@@ -152,7 +151,6 @@ async def test_the_operators_binding_becomes_the_organisations_own(world: World)
             binding_body(origin="platform_admin"),
             cli_caller("org_platform"),
             world.services.issuers,
-            origins=frozenset(Origin),
         )
     page = await see(world, path_of(binding.id))
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from service.access.callers import cli_caller
-from service.store.tables import Origin
 from service.trust.bindings.changes import add_binding, revoke_binding
 from tests.conftest import ISSUER, World, binding_body, bindings_path, grant
 
@@ -153,7 +152,6 @@ async def test_the_operator_at_the_command_line_is_the_platform_acting_across_te
             binding_body(origin="platform_admin"),
             operator,
             world.services.issuers,
-            origins=frozenset(Origin),
         )
     async with world.services.store.write() as work:
         await revoke_binding(work, world.acme, binding.id, "incident 7", operator)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from service.access.callers import cli_caller
-from service.store.tables import Origin
 from service.trust.bindings.changes import add_binding
 from tests.conftest import ISSUER, World, binding_body, bindings_path, grant, refused
 from tests.service.gates import TRUSTED, Gate
@@ -187,7 +186,6 @@ async def test_a_platform_binding_is_replaced_over_http_by_the_organisations_own
             binding_body(origin="platform_admin"),
             cli_caller("org_platform"),
             world.services.issuers,
-            origins=frozenset(Origin),
         )
 
     refusal = await refused(await replace(world, platform.id))
