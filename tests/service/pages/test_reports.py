@@ -50,7 +50,7 @@ async def test_each_view_is_a_link_that_the_audit_page_understands(world):
 
 def test_the_views_name_the_events_that_they_promise():
     """An event about rights or sign-ins that is added must come into a view."""
-    viewed = {event for view in VIEWS for event in view.filters["event"]}
+    viewed = {event for view in VIEWS for event in view.events}
 
     installs = {
         OssFirstParty.event,
