@@ -516,6 +516,7 @@ def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]
         services.live.end()
         await services.keys.close()  # requests that wait for an issuer get the cached keys
         await services.sign_in.close()
+        await services.proxy.close()  # so do background jobs that wait for a registry
         # Before the background jobs end: a merge may take longer than the server waits for us.
         await services.flush()
         for ended in await app.extensions["background"]:

@@ -17,6 +17,7 @@ from service.packages.proxy.install_marks import delete_expired_marks
 WRITE_BEHIND_INTERVAL_S: Final = 2.0
 """A killed process loses the uses and rejections that it recorded in this time."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
+ASK_AGAIN_INTERVAL_S: Final = 120.0
 CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 EXPIRE_INTERVAL_S: Final = 3_600.0
 """Each expiry is a commit of its own: one an hour instead of one for each snapshot."""
@@ -201,9 +202,14 @@ def scrubbing(services: Services) -> Maintenance:
 
 
 def suspicion(services: Services) -> Maintenance:
-    """The verification of what requests of this process could not read; each process does it."""
-    job = BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))
-    return _loop(services, WRITE_BEHIND_INTERVAL_S, job)
+    """Second looks at what requests of this process met; each process has them."""
+    again = partial(services.proxy.ask_again, services.settings.platform_tenant_id)
+    return _loop(
+        services,
+        WRITE_BEHIND_INTERVAL_S,
+        BackgroundJob("verify_suspects", 0, partial(verify_suspects, services)),
+        BackgroundJob("ask_registries_again", ASK_AGAIN_INTERVAL_S, again),
+    )
 
 
 async def verify_suspects(services: Services) -> bool:

@@ -59,7 +59,7 @@ class PolicyServices(BaseServices):
     async def judged(self, org: Organisation, ecosystem: Ecosystem, name: str) -> PackagePolicy:
         """The policy on a package (canonical) now, among what its last document lists."""
         policy = await self.policies.of(org, ecosystem, name)
-        withdrawn = await self.listings.withdrawn(ecosystem, name, self.clock())
+        withdrawn = await self.listings.withdrawn(ecosystem, name)
         policy = dataclasses.replace(policy, withdrawn=withdrawn)
         listed = await self.listings.of(ecosystem, name) if policy.is_relative else ()
         return await in_thread(lambda: policy.among(listed, self.clock())) if listed else policy

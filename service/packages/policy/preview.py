@@ -72,9 +72,7 @@ class ReleaseListings(Protocol):
     async def of(self, ecosystem: Ecosystem, name: str) -> Sequence[Release]:
         """All files of the package `name` (canonical); none if it is not known."""
 
-    async def withdrawn(
-        self, ecosystem: Ecosystem, name: str, now: datetime
-    ) -> Mapping[str, datetime]:
+    async def withdrawn(self, ecosystem: Ecosystem, name: str) -> Mapping[str, datetime]:
         """The versions of the package that were withdrawn, and since when."""
 
 

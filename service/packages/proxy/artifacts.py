@@ -6,16 +6,18 @@ Only the operator can accept another one, by the endpoints that are declared her
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Final, NamedTuple, Self, cast
+from typing import Annotated, Any, Final, NamedTuple, Self, cast
 
 from msgspec import Meta
 from sqlalchemy import (
     ColumnElement,
     Table,
     bindparam,
+    case,
     delete,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -59,6 +61,16 @@ that is forgotten may be replaced unnoticed.
 """
 
 LISTED_MAX: Final = 1_000
+
+SETTLED: Final = timedelta(minutes=10)
+"""How long after a document lacked a file another one must lack it, until it counts as withdrawn:
+a network that delivers the registry's documents may have an older one, in which it is not yet."""
+
+ASKED_FOR: Final = timedelta(days=2)
+"""For how long a registry is asked for such a package though no client asks."""
+
+_COMMITTED_AFTER: Final = timedelta(minutes=1)
+"""A file that was served at an instant is stored by then."""
 _SERVED_STEP: Final = timedelta(days=1)
 
 # On the table rather than the mapped class: no objects are needed.
@@ -70,7 +82,10 @@ _IS_IT: Final = (
     & (_C.package == bindparam("of_package"))
 )
 _IS_FILE: Final = _IS_IT & (_C.file_name == bindparam("of_file_name"))
-_KNOWN: Final = (_C.version, _C.digest, _C.sha256, _C.published_at, _C.withdrawn_at)
+# Nodes of an earlier state note the withdrawal alone.
+_MISSED_AT: Final = func.coalesce(_C.missed_at, _C.withdrawn_at)
+_GONE_AT: Final = case((_C.withdrawn_at.is_not(None), _MISSED_AT))
+_KNOWN: Final = (_C.version, _C.digest, _C.sha256, _C.published_at, _GONE_AT)
 _FIND: Final = select(*_KNOWN, _C.served_at, _C.offered_digest).where(_IS_FILE)
 _LIST: Final = select(_C.file_name, *_KNOWN).where(_IS_IT)
 _ADD: Final = insert(_ARTIFACTS)
@@ -88,13 +103,25 @@ _OFFERED: Final = (
     .where(_IS_FILE)
     .values(offered_digest=bindparam("new_offered"), offered_at=bindparam("new_offered_at"))
 )
-_UNLIST: Final = (
-    update(_ARTIFACTS).where(_IS_FILE).values(withdrawn_at=bindparam("new_withdrawn_at"))
+_MISSING: Final = select(_C.file_name, _MISSED_AT, _C.withdrawn_at).where(
+    _IS_IT & (_MISSED_AT.is_not(None) | (_C.served_at > bindparam("since")))
+)
+_MISS: Final = (
+    update(_ARTIFACTS)
+    .where(_IS_FILE)
+    .values(missed_at=bindparam("new_missed_at"), withdrawn_at=bindparam("new_withdrawn_at"))
+)
+_MISSED: Final = (
+    select(_C.ecosystem, _C.package)
+    .where(_C.missed_at.between(bindparam("after"), bindparam("until")), _C.withdrawn_at.is_(None))
+    .distinct()
 )
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_WITHDRAWN: Final = select(_C.ecosystem, _C.package, _C.version, _C.sha256).where(
+_RULE_ID: Final = literal("withdrawn:") + _C.ecosystem + ":" + _C.package + "@" + _C.version
+_WITHDRAWN: Final = select(_C.ecosystem, _C.package, _RULE_ID, _C.version, _C.sha256).where(
     _C.withdrawn_at > bindparam("after"), _C.withdrawn_at <= bindparam("until")
 )
+_NAMED: Final = _WITHDRAWN.where(bindparam("rule_id") == _RULE_ID)
 _LAST_ACCEPTED: Final = select(func.max(_C.accepted_at))
 
 
@@ -110,6 +137,10 @@ class ArtifactName(NamedTuple):
     def bound(self) -> dict[str, str]:
         """The parameters of the statements."""
         return {f"of_{name}": str(value) for name, value in self._asdict().items()}
+
+
+_Missing = Sequence[Sequence[Any]]
+"""Names of files, since when documents lack them, and since when they count as withdrawn."""
 
 
 class WithdrawnFile(NamedTuple):
@@ -137,7 +168,6 @@ class Artifacts:
     ) -> Mapping[str, KnownFile]:
         """The files of a package that were served before, by name."""
         bound = ArtifactName(ecosystem, registry_url, package, "").bound
-        del bound["of_file_name"]
 
         def load(transaction: Transaction) -> dict[str, KnownFile]:
             return {name: _known(*rest) for name, *rest in transaction.rows(_LIST, bound)}
@@ -150,28 +180,38 @@ class Artifacts:
         registry_url: str,
         package: str,
         listing: Callable[[], Awaitable[Collection[str] | None]] | None,
-        is_new: bool,
+        since: datetime | None,
     ) -> None:
         """Note which files of a package its registry lists no more, and which it lists again.
 
         `listing` reads the names of all files that are listed; None if others may be, too. Without
-        it, none is. If not `is_new`, it ends only what another process may have seen in an older
-        document. Raises UpstreamFailed if they cannot be noted.
+        it, none is. `since` is when the document was compared last: files that were served before
+        are known to be in it, unless they are missed. Raises UpstreamFailed if it cannot be noted.
         """
+        after = _EPOCH if since is None else since - _COMMITTED_AFTER
+        bound = ArtifactName(ecosystem, registry_url, package, "").bound
+
+        def load(transaction: Transaction) -> _Missing:
+            return transaction.rows(_MISSING, bound | {"since": after})
+
+        def note(work: SyncUnitOfWork) -> None:
+            # Read again: another process may have seen files listed meanwhile.
+            changes = _changes(load(work.transaction), listed or (), work.now)
+            work.transaction.run(_MISS, [bound | change for change in changes])
+
         try:
-            files = await self.of_package(ecosystem, registry_url, package)
-            known = {name: file for name, file in files.items() if is_new or file.withdrawn_at}
-            listed = await listing() if known and listing else frozenset[str]()
-            changed = [
-                ArtifactName(ecosystem, registry_url, package, name)
-                for name, file in known.items()
-                if listed is not None and (name in listed) != (file.withdrawn_at is None)
-            ]
-            if changed and listed is not None:
-                note = partial(_note, changed=changed, listed=listed)
+            files = await self._store.read_at_once(load)
+            listed = await listing() if files and listing else frozenset[str]()
+            if listed is not None and _changes(files, listed, self._store.clock()):
                 await self._store.write_at_once(note, changes_rights=False)
         except StoreUnavailable as error:
             raise UpstreamFailed("what it withdrew cannot be noted") from error
+
+    async def missed(self) -> Sequence[Sequence[str]]:
+        """Packages to ask registries for again, as a document lacked files: ecosystem and name."""
+        until = self._store.clock() - SETTLED
+        bounds = {"after": until - ASKED_FOR, "until": until}
+        return await self._store.read_at_once(lambda read: read.rows(_MISSED, bounds))
 
     async def last_accepted_at(self) -> datetime | None:
         """When the operator last accepted another file: pages from before are out of date."""
@@ -226,8 +266,8 @@ def keep_artifact(
         "published_at": file.published_at,
         "served_at": now,
     }
-    later_columns = dict.fromkeys(("offered_digest", "offered_at", "accepted_at", "withdrawn_at"))
-    transaction.run(_ADD, [{**name._asdict(), **added, **later_columns}])
+    unset = ("offered_digest", "offered_at", "accepted_at", "missed_at", "withdrawn_at")
+    transaction.run(_ADD, [{**name._asdict(), **added, **dict.fromkeys(unset)}])
 
 
 def keep_offered(
@@ -239,25 +279,35 @@ def keep_offered(
 
 
 def load_withdrawn(
-    transaction: Transaction, until: datetime, after: datetime | None = None
+    transaction: Transaction,
+    until: datetime,
+    after: datetime | None = None,
+    rule_id: str | None = None,
 ) -> dict[tuple[Ecosystem, str], list[WithdrawnFile]]:
-    """The files that registries list no more, since an instant in this time, by package."""
+    """The files that count as withdrawn since an instant in this time, by package.
+
+    With a `rule_id` those of this release alone.
+    """
     withdrawn: dict[tuple[Ecosystem, str], list[WithdrawnFile]] = {}
-    bounds = {"after": after or _EPOCH, "until": until}
-    for ecosystem, package, version, sha256 in transaction.rows(_WITHDRAWN, bounds):
-        file = WithdrawnFile(f"withdrawn:{ecosystem}:{package}@{version}", version, sha256)
-        withdrawn.setdefault((Ecosystem(ecosystem), package), []).append(file)
+    bounds = {"after": after or _EPOCH, "until": until, "rule_id": rule_id}
+    statement = _NAMED if rule_id else _WITHDRAWN
+    for ecosystem, package, *file in transaction.rows(statement, bounds):
+        withdrawn.setdefault((Ecosystem(ecosystem), package), []).append(WithdrawnFile(*file))
     return withdrawn
 
 
-def _note(work: SyncUnitOfWork, changed: Sequence[ArtifactName], listed: Collection[str]) -> None:
-    work.transaction.run(
-        _UNLIST,
-        [
-            name.bound | {"new_withdrawn_at": None if name.file_name in listed else work.now}
-            for name in changed
-        ],
-    )
+def _changes(files: _Missing, listed: Collection[str], now: datetime) -> list[dict[str, Any]]:
+    """What is to be noted of `files`, as a document of now has those that are `listed`."""
+    changes = []
+    for name, missed_at, withdrawn_at in files:
+        missed, withdrawn = None, None
+        if name not in listed:
+            missed = missed_at or now
+            withdrawn = withdrawn_at or (now if now - missed >= SETTLED else None)
+        if (missed, withdrawn) != (missed_at, withdrawn_at):
+            noted = {"new_missed_at": missed, "new_withdrawn_at": withdrawn}
+            changes.append({"of_file_name": name, **noted})
+    return changes
 
 
 async def delete_expired_artifacts(store: Store, now: datetime) -> None:

@@ -74,15 +74,16 @@ DECODED_PER_ENCODED: Final = 4
 Listing = Callable[[], Awaitable[frozenset[str] | None]]
 """Reads the names of all files that a document lists; None if the registry may list others."""
 
-Compare = Callable[[str, Listing | None, bool], Awaitable[None]]
-"""Learns what the document of a package lists, None if there is none any more, and if it is new."""
+Compare = Callable[[str, Listing | None, datetime | None], Awaitable[None]]
+"""Learns what the document of a package lists, None if there is none any more, and since when the
+registry has confirmed it; None if it is new."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-async def no_comparison(_: str, listing: Listing | None, is_new: bool) -> None:
+async def no_comparison(_: str, listing: Listing | None, since: datetime | None) -> None:
     """For documents that list no files of ours."""
 
 
@@ -410,7 +411,7 @@ class DocumentCache(Generic[_Value]):
             await self._refuse_emptied(name, document, answer)
         else:
             listing = partial(self.read, CachedDocument(stored, now), self._codec.listed)
-            await self._compare(name, listing, True)
+            await self._compare(name, listing, None)
             self._emptied_at.pop(name, None)
             self._answered_at = now
         await self._files.save(self._key(name), packed.content, now, org)
@@ -445,7 +446,8 @@ class DocumentCache(Generic[_Value]):
         if name in self._emptied_at and await self.read(document, self._codec.is_empty):
             await self._compare_emptied(name)
             return
-        await self._compare(name, partial(self.read, document, self._codec.listed), False)
+        listing = partial(self.read, document, self._codec.listed)
+        await self._compare(name, listing, document.confirmed_at)
         self._emptied_at.pop(name, None)
         self._answered_at = now
 
@@ -456,7 +458,7 @@ class DocumentCache(Generic[_Value]):
         """
         since = self._emptied_at.setdefault(name, self._clock())
         if self._clock() - since >= EMPTIED_AFTER and self._answered_at > since:
-            await self._compare(name, None, True)
+            await self._compare(name, None, None)
 
     async def _refuse_emptied(
         self, name: str, known: CachedDocument | None, answer: RegistryDocument

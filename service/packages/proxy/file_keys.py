@@ -3,7 +3,7 @@
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from service.packages.ecosystem import Release
@@ -13,10 +13,6 @@ ALGORITHMS: Final = frozenset({"sha256", "sha512", "sha1"})
 
 _REGISTRY_CHARS: Final = 32
 """128 bits of the identity, which is a digest of settings: no one can choose it freely."""
-
-SETTLED: Final = timedelta(minutes=10)
-"""For how long a file must not be listed until it counts as withdrawn: a network that delivers the
-registry's documents may have an older one, in which it is not listed yet."""
 
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
@@ -85,17 +81,13 @@ def parse_file_key(text: str) -> FileKey:
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """The file that was first served under a name. Since `withdrawn_at` it is listed no more."""
+    """The file that was first served under a name. If withdrawn, it is not listed since then."""
 
     version: str
     key: FileKey
     sha256: str | None
     published_at: datetime | None
     withdrawn_at: datetime | None = None
-
-    def is_withdrawn(self, now: datetime) -> bool:
-        """True if its registry does not list it any more."""
-        return self.withdrawn_at is not None and now - self.withdrawn_at >= SETTLED
 
     @property
     def digests(self) -> dict[str, str]:

@@ -94,7 +94,7 @@ class Installer:
         known = await self.services.artifacts.find(file.artifact)
         if known is None:
             return await self._serve(file)
-        if known.is_withdrawn(self.services.clock()):
+        if known.withdrawn_at is not None:
             return await self._serve(file.before(known))
         if known.is_same(file.release.digests):
             return await self._serve(file.known_as(known))
@@ -198,7 +198,7 @@ async def serve_or_withdrawn(
         url, package = registry.artifacts_url, policy.name
         artifact = ArtifactName(facts.ecosystem, url, package, names[1])
         known = await services.artifacts.find(artifact)
-        if known is None or not known.is_withdrawn(services.clock()):
+        if known is None or known.withdrawn_at is None:
             raise
     release = Release(facts.ecosystem, package, known.version)
     publisher = partial(registry.publisher, org=org.id)

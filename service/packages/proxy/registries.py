@@ -322,16 +322,14 @@ class ListedReleases:
         self._registries = registries
         self._artifacts = artifacts
 
-    async def withdrawn(
-        self, ecosystem: Ecosystem, name: str, now: datetime
-    ) -> Mapping[str, datetime]:
+    async def withdrawn(self, ecosystem: Ecosystem, name: str) -> Mapping[str, datetime]:
         """The versions of the package `name` (canonical) that were withdrawn, and since when."""
         registry = self._registries[ecosystem].public
         url = "" if registry is None else registry.artifacts_url
         files = (await self._artifacts.of_package(ecosystem, url, name)).values()
-        gone = {file.version: file.withdrawn_at for file in files if file.is_withdrawn(now)}
+        gone = {file.version: file.withdrawn_at for file in files if file.withdrawn_at}
         listed = {each.version for each in await self.of(ecosystem, name)} if gone else ()
-        return {version: at for version, at in gone.items() if at and version not in listed}
+        return {version: at for version, at in gone.items() if version not in listed}
 
     async def of(self, ecosystem: Ecosystem, name: str) -> Sequence[Release]:
         """All files of the package `name` (canonical); none if its document was not fetched."""

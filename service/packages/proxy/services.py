@@ -1,6 +1,7 @@
 """Dependencies of the install proxy's endpoints."""
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -25,7 +26,13 @@ from service.packages.proxy.file_keys import KnownFile
 from service.packages.proxy.install_log import InstallLog
 from service.packages.proxy.page_cache import PageCache, RenderedPage, page_answer
 from service.packages.proxy.registries import PackageRegistry, Registries
-from service.packages.refusals import ECOSYSTEM_NOT_SERVED, FIRST_PARTY_NOT_SERVED, NO_PACKAGE_NAME
+from service.packages.refusals import (
+    ECOSYSTEM_NOT_SERVED,
+    FIRST_PARTY_NOT_SERVED,
+    NO_PACKAGE_NAME,
+    UpstreamFailed,
+    UpstreamMissing,
+)
 from service.store.tables import Organisation
 
 _Value = TypeVar("_Value")
@@ -118,6 +125,13 @@ class ProxyServices:
         accepted_at = await self.artifacts.last_accepted_at()
         page = await self.pages.get((*located.identity, accepted_at, *parts), make)
         return located.marked(page_answer(request, page, content_type))
+
+    async def ask_again(self, org: str) -> None:
+        """Ask for packages of which a document lacked files, as a client of `org` would."""
+        for ecosystem, name in await self.artifacts.missed():
+            if (public := self.registries[Ecosystem(ecosystem)].public) is not None:
+                with suppress(UpstreamMissing, UpstreamFailed):
+                    await public.documents.get(name, org)
 
     async def close(self) -> None:
         """Cancel requests to registries and rendering under way; record what was cut off."""

@@ -21,7 +21,6 @@ from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InstallPolicy
 from service.packages.policy.repository import find_in_force, list_advisories_named
 from service.packages.proxy.artifacts import load_withdrawn
-from service.packages.proxy.file_keys import SETTLED
 from service.packages.proxy.services import ProxyServices
 from service.packages.retro.affected import (
     Book,
@@ -88,10 +87,8 @@ async def show(call: Call[AuditServices], rule_id: str) -> AffectedInstalls:
     deny = await load_deny_rules(store, org.id, in_force.revision)
     rules = tuple(rule for rule in deny if rule.rule_id == rule_id)
     policy = CompiledPolicy(InstallPolicy(deny=rules))
-    load_all = partial(load_withdrawn, until=call.services.clock() - SETTLED)
-    listed = (await store.read_at_once(load_all)).items()
-    withdrawn = {p: [f for f in files if f.rule_id == rule_id] for p, files in listed}
-    withdrawn = {package: files for package, files in withdrawn.items() if files}
+    load_named = partial(load_withdrawn, until=call.services.clock(), rule_id=rule_id)
+    withdrawn = await store.read_at_once(load_named)
 
     async def load(packages: Sequence[Package]) -> tuple[Book, Book]:
         own = {p: [(own_id(id_), spec) for id_, spec in stored.get(p, ())] for p in packages}

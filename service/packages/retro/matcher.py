@@ -31,7 +31,6 @@ from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InForce, InstallPolicy, ReleaseRule
 from service.packages.policy.repository import find_in_force, load_advisories, load_document
 from service.packages.proxy.artifacts import load_withdrawn
-from service.packages.proxy.file_keys import SETTLED
 from service.packages.retro.affected import (
     Book,
     Package,
@@ -113,7 +112,7 @@ class RetroMatcher:
         An organisation whose rows cannot be read does not keep the others waiting: the first such
         fault is raised at the end.
         """
-        list_due = partial(_list_due, until=self._store.clock() - SETTLED - _RECORDED_AFTER)
+        list_due = partial(_list_due, until=self._store.clock() - _RECORDED_AFTER)
         if not await self._store.read_at_once(list_due):
             return
         faults = DeferredErrors("installs_not_matched")

@@ -100,7 +100,8 @@ class Artifact(Base):
     verified; `sha256` is null until it is known. `published_at` is what the registry said.
     `served_at` is when an install of it was last recorded, up to a day early. `offered_digest` is
     that of another file which the registry offered under the name at `offered_at`; null after the
-    operator accepted it, at `accepted_at`. Since `withdrawn_at` the registry lists no such file.
+    operator accepted it, at `accepted_at`. Since `missed_at` documents of the registry lack the
+    file, which counts as withdrawn since `withdrawn_at`.
     """
 
     __tablename__ = "artifacts"
@@ -117,4 +118,5 @@ class Artifact(Base):
     offered_digest: Mapped[str | None]
     offered_at: Mapped[datetime | None] = mapped_column(index=True)
     accepted_at: Mapped[datetime | None] = mapped_column(index=True)
+    missed_at: Mapped[datetime | None] = mapped_column(index=True)
     withdrawn_at: Mapped[datetime | None] = mapped_column(index=True)

@@ -9,12 +9,13 @@ import pytest
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_ms
+from service.packages.proxy.artifacts import SETTLED
 from service.packages.proxy.document_cache import EMPTIED_AFTER, MISSING_FOR
-from service.packages.proxy.file_keys import SETTLED
 from tests.crashes import order_for
 from tests.interpreters import run_module
 from tests.package_documents import SIMPLE, simple_page
 from tests.service.packages.proxy.proxied import Proxied, deny, second_process, shown, wheel_of
+from tests.service.packages.proxy.registry import Asked, head
 from tests.service.packages.proxy.test_changed_artifacts import forget_cached
 
 NPM_PATH = "npm/left-pad/-/left-pad-1.0.0.tgz"
@@ -32,11 +33,12 @@ async def served(proxied: Proxied, *more: Any) -> str:
 
 
 async def withdrawn(proxied: Proxied) -> str:
-    """The path of foo 1.0, which is not listed any more for long enough; 2.0 is."""
+    """The path of foo 1.0, which two documents do not list; 2.0 is listed."""
     path = await served(proxied, OTHER)
     proxied.publishes("foo", OTHER)
     await proxied.page("foo")
     proxied.clock.now += SETTLED
+    await proxied.page("foo")
     return path
 
 
@@ -124,14 +126,45 @@ async def test_a_document_that_is_confirmed_ends_what_others_saw_in_an_older_one
         f"{proxied.registry.url}/simple/",
         "foo",
     )
-    await compare(None, is_new=False)
-    proxied.clock.now += SETTLED
-    assert (await proxied.get(path)).status_code == 200
-    await compare(None, is_new=True)
-    proxied.clock.now += SETTLED
     proxied.registry.says("/simple/foo/", status=304)
+    for _ in range(2):
+        await compare(None, since=None)
+        proxied.clock.now += SETTLED
+        assert (await proxied.get(path)).status_code == 200
+    await compare(None, since=None)
+    proxied.clock.now += SETTLED
+    await compare(None, since=None)
+    await proxied.page("foo")
 
     assert (await proxied.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+async def test_a_file_that_is_stored_after_its_document_was_compared_is_noted(
+    proxied: Proxied, confirms: bool
+):
+    """It was on its way when the registry withdrew it: no document that comes later is another."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"), OTHER)
+    path = await proxied.path_of("foo", "foo-1.0-py3-none-any.whl")
+    content = b"foo 1.0"
+
+    async def withdraws(_: Asked, writer: asyncio.StreamWriter) -> None:
+        page = simple_page("foo", [OTHER.entry(proxied.registry)])
+        proxied.registry.says("/simple/foo/", page, content_type=SIMPLE, etag='"2"')
+        proxied.clock.advance(minutes=10)
+        await proxied.page("foo")
+        writer.write(head(content_length=str(len(content))) + content)
+
+    proxied.registry.does("/files/foo-1.0-py3-none-any.whl", withdraws)
+    assert (await proxied.get(path)).status_code == 200
+    if confirms:
+        proxied.registry.says("/simple/foo/", status=304)
+    for _ in range(2):
+        proxied.clock.now += SETTLED
+        await proxied.page("foo")
+
+    assert (await proxied.get(path)).status_code == 302
+    assert await proxied.events() == ["install_allowed", BLOCKED]
 
 
 async def test_a_process_with_an_older_document_refuses_it_too(proxied: Proxied):
@@ -141,6 +174,8 @@ async def test_a_process_with_an_older_document_refuses_it_too(proxied: Proxied)
         proxied.publishes("foo", OTHER)
         await proxied.page("foo")
         proxied.clock.now += SETTLED
+        assert (await other.get(path)).status_code == 200
+        await proxied.page("foo")
 
         assert (await other.get(path)).status_code == 302
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.packages.proxy.file_keys import SETTLED
+from service.packages.proxy.artifacts import SETTLED
 from tests.conftest import World
 from tests.crashes import kill_process
 from tests.processes.command_line import invoke
@@ -24,7 +24,14 @@ async def withdraw(proxied: Proxied, *left: Any) -> None:
     """The registry lists foo 2.0 alone, and what is `left`; and does so for long enough."""
     proxied.publishes("foo", OTHER, *left)
     await proxied.page("foo")
-    proxied.clock.now += SETTLED + timedelta(minutes=1)
+    proxied.clock.now += SETTLED
+    await ask_again(proxied)
+
+
+async def ask_again(proxied: Proxied) -> None:
+    """Run the job that asks registries, and wait until what it notes counts for past installs."""
+    await proxied.world.services.proxy.ask_again("platform")
+    proxied.clock.advance(minutes=1)
 
 
 async def test_installs_of_a_withdrawn_release_are_found_in_every_organisation(proxied: Proxied):
@@ -45,6 +52,38 @@ async def test_installs_of_a_withdrawn_release_are_found_in_every_organisation(p
     assert 'countersign_retro_matches_total{source="registry"} 2.0' in counted
 
 
+async def test_one_older_document_that_no_request_follows_tells_nothing(proxied: Proxied):
+    """A network that delivers documents has older ones, and a row stays."""
+    await served(proxied, OTHER)
+    proxied.publishes("foo", OTHER)
+    await proxied.page("foo")
+    proxied.publishes("foo", wheel_of("foo", "1.0"), OTHER)
+    proxied.clock.now += SETTLED + timedelta(minutes=1)
+
+    assert await matched(proxied.world) == {}
+    assert not (await affected(proxied.world, RULE))["is_in_force"]
+    asked = proxied.registry.times("/simple/foo/")
+    for _ in range(3):
+        await ask_again(proxied)
+        assert await matched(proxied.world) == {}
+    assert proxied.registry.times("/simple/foo/") == asked + 1  # it lists the file: that is all
+
+
+async def test_a_registry_that_does_not_answer_is_asked_until_it_does(proxied: Proxied):
+    await served(proxied, OTHER)
+    proxied.publishes("foo", OTHER)
+    await proxied.page("foo")
+    proxied.registry.says("/simple/foo/", status=503)
+    proxied.clock.now += SETTLED
+    await ask_again(proxied)
+    assert await matched(proxied.world) == {}
+    proxied.publishes("foo", OTHER)
+
+    await ask_again(proxied)
+
+    assert (await matched(proxied.world)).keys() == {RULE}
+
+
 async def test_nothing_is_told_before_it_is_certain_nor_of_what_is_listed_again(proxied: Proxied):
     await served(proxied, OTHER)
     proxied.publishes("foo", OTHER)
@@ -62,6 +101,7 @@ async def test_it_is_told_again_if_it_is_withdrawn_again(proxied: Proxied):
     await withdraw(proxied)
     await matched(proxied.world)
     proxied.publishes("foo", wheel_of("foo", "1.0"), OTHER)
+    proxied.clock.advance(minutes=1)
     await proxied.page("foo")
     assert not (await affected(proxied.world, RULE))["is_in_force"]
     await proxied.world.services.retro.match_due()
