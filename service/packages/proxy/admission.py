@@ -12,8 +12,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, TypeVar
 
 from service.packages.refusals import (
@@ -118,7 +118,7 @@ class _Waiter:
     admitted: asyncio.Future[None]
 
 
-class Permit:
+class Permit(AbstractContextManager["Permit"]):
     """The right to send one request, until `release`."""
 
     def __init__(self, release: Callable[[], None]) -> None:
@@ -131,15 +131,7 @@ class Permit:
             self._is_held = False
             self._release()
 
-    def __enter__(self) -> "Permit":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -7,8 +7,8 @@ outage, its failure makes the next pause longer. Any success closes the circuit.
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import StrEnum
-from types import TracebackType
 from typing import Final
 
 import structlog
@@ -142,7 +142,7 @@ class CircuitBreaker:
         return self._timer() - max(attempt.started_at, self._succeeded_at)
 
 
-class OriginAttempt:
+class OriginAttempt(AbstractContextManager["OriginAttempt"]):
     """A request under way. One without a result at the end of the block was abandoned."""
 
     def __init__(self, breaker: CircuitBreaker, started_at: float) -> None:
@@ -157,13 +157,5 @@ class OriginAttempt:
         """Note that no answer came, or not all of it; changes nothing after `succeed`."""
         self._breaker.fail(self)
 
-    def __enter__(self) -> "OriginAttempt":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._breaker.end(self)

@@ -17,6 +17,7 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn
 from urllib.parse import unquote
@@ -70,19 +71,16 @@ _AGENT: Final = "countersign-proxy"
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class AdmittedFile:
-    """A file that may be requested now; `release` gives up the right to."""
+    """A file that may be requested now; `release` gives up the right to.
 
-    def __init__(
-        self,
-        open_stream: Callable[[], AbstractAsyncContextManager[FileStream]],
-        permit: Permit,
-        org: str,
-    ) -> None:
-        """`org` is whose request it is."""
-        self.org = org
-        self._open_stream = open_stream
-        self._permit = permit
+    `org` is whose request it is.
+    """
+
+    _open_stream: Callable[[], AbstractAsyncContextManager[FileStream]]
+    _permit: Permit
+    org: str
 
     @asynccontextmanager
     async def stream(self) -> AsyncGenerator[FileStream, None]:
