@@ -8,6 +8,7 @@ import click
 
 from service.cli.client import Client, drop_none, org_path
 from service.cli.commands import CURSOR, api_command
+from service.cli.files import READ_PATH
 from service.cli.output import CommandResult, Table, more_lines
 from service.cli.root import root
 
@@ -30,11 +31,7 @@ _OPTIONS: Final = (
     click.option("--where", multiple=True, help="A member of the payload: rows>=10000."),
     click.option("--outside", help="Outside of hours: Mon-Fri 08:00-18:00 Europe/Berlin."),
     click.option("--percent", type=click.IntRange(0, 99), help="Of a silence: what is far less."),
-    click.option(
-        "--sigma",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A file with a Sigma rule, in place of --query.",
-    ),
+    click.option("--sigma", type=READ_PATH, help="A file with a Sigma rule, in place of --query."),
 )
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from service.cli.client import Client, drop_none, org_path
 from service.cli.commands import CURSOR, CommandPlace, api_command, declare
-from service.cli.evidence import log_keys
-from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.evidence import key_option, log_keys
+from service.cli.files import READ_PATH, STANDARD_OUTPUT, new_file, output_options
 from service.cli.output import CommandResult, Table, more_lines
 from service.cli.root import root
 from service.core.errors import NotFound
@@ -72,16 +72,7 @@ async def attest_show(client: Client, slug: str, audit_id: str) -> CommandResult
 @api_command(attest, "bundle")
 @click.option("--run", "run_id", required=True, help="The CI run.")
 @_REPOSITORY
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    metavar="FILE",
-    required=True,
-    type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
-    help="The bundle, such as run.intoto.jsonl; - is standard output.",
-)
-@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
+@output_options("The bundle, such as run.intoto.jsonl; - is standard output.", is_required=True)
 async def attest_bundle(
     client: Client, /, slug: str, path: Path, *, is_forced: bool, **run: str | None
 ) -> CommandResult:
@@ -105,16 +96,9 @@ async def attest_bundle(
 
 
 @declare(attest, "verify", place=CommandPlace.LOCAL)
-@click.argument("bundle", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "--key",
-    "keys",
-    metavar="VKEY|FILE",
-    multiple=True,
-    required=True,
-    help="A key of the log that you trust, or a file with such keys.",
-)
+@click.argument("bundle", type=READ_PATH)
+@click.argument("files", nargs=-1, type=READ_PATH)
+@key_option(is_required=True)
 def attest_verify(bundle: Path, files: tuple[Path, ...], keys: tuple[str, ...]) -> CommandResult:
     """Verify the statements of BUNDLE, and that each of FILES is one of their packages.
 

@@ -18,7 +18,7 @@ from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.model.schema import FILTER_PARAMETERS
 from service.cli.client import Client, ExportScope, drop_none, org_path
 from service.cli.commands import api_command, current_run
-from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.files import STANDARD_OUTPUT, WRITTEN_PATH, force_option, new_file
 from service.cli.output import (
     CommandResult,
     Output,
@@ -235,10 +235,8 @@ async def audit_show(client: Client, slug: str, audit_id: str) -> CommandResult:
     "--search", "q", help="A search, as `audit query` takes it: event-stream@3.3.6, a key's name."
 )
 @click.option("--raw", "is_raw", is_flag=True, help="CSV without protection against formulas.")
-@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
-@click.argument(
-    "path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False)
-)
+@force_option
+@click.argument("path", metavar="FILE", type=WRITTEN_PATH)
 async def audit_export(
     client: Client,
     /,  # `client` is a filter, too

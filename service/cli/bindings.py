@@ -11,7 +11,7 @@ import click
 from service.cli.asking import confirm, has_terminal, yes_option
 from service.cli.client import Client, JsonObject, QueryParameters, drop_none, org_path, rephrased
 from service.cli.commands import api_command
-from service.cli.files import read_toml
+from service.cli.files import READ_PATH, read_toml
 from service.cli.output import CommandResult, Table, padded, printable
 from service.cli.root import root
 from service.cli.target import ORG_VARIABLE
@@ -352,7 +352,7 @@ _SIGNS: Final = {"create": "+", "replace": "~", "revoke": "-"}
 
 
 @api_command(bindings, "sync", changes=True)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=READ_PATH)
 @click.option("--prune", "has_prune", is_flag=True, help="Revoke active bindings not in FILE.")
 @click.option("--plan", "is_plan", is_flag=True, help="Show the plan; exit code 5 if not empty.")
 @click.option("--reason", help="Why; stored with each binding that is revoked or replaced.")

@@ -10,6 +10,7 @@ from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, JsonObject, QueryParameters, drop_none, org_path, path_of
 from service.cli.commands import api_command
+from service.cli.files import READ_PATH
 from service.cli.output import CommandResult, Table, printable
 from service.cli.progress import byte_progress
 from service.cli.root import root
@@ -40,7 +41,7 @@ def blocklist() -> None:
 
 
 @api_command(blocklist, "import", changes=True, needs_org=False)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=READ_PATH)
 @click.option(
     "--feed",
     default=OSV,
@@ -147,7 +148,7 @@ async def blocklist_status(client: Client) -> CommandResult:
 
 
 @api_command(blocklist, "check", needs_org=False)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=READ_PATH)
 async def blocklist_check(client: Client, file: Path) -> CommandResult:
     """Compare FILE, a software bill of materials (CycloneDX, JSON), with the blocklist.
 

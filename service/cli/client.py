@@ -4,11 +4,10 @@ import json
 import platform
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlsplit
 
@@ -204,7 +203,7 @@ def drop_none(**members: object) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-class Client:
+class Client(AbstractAsyncContextManager["Client"]):
     """Requests of one command to one origin, with at most one credential. No redirect is followed.
 
     They raise ServerRefusal, or on a data dir the app's own errors. `is_local` is True there.
@@ -246,15 +245,7 @@ class Client:
 
         return cls(_HERE, None, transport=AppTransport(operator_app(services), operator))
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def get(self, path: str, parameters: QueryParameters | None = None) -> JsonObject:

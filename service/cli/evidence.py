@@ -1,9 +1,10 @@
 """`countersign evidence`: proofs that rows are in the log, and their verification."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,7 +22,20 @@ NO_CRYPTOGRAPHY: Final = Refusal.of(
     "signatures are verified with the package cryptography: install `countersign-client[evidence]`",
     status=503,
 )
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 KEY_NEEDED: Final = WrongUsage.of("a receipt brings no key: give --key or --policy")
+
+
+def key_option(*, is_required: bool) -> Callable[[_Command], _Command]:
+    """The option with the keys that signatures are verified with, see `log_keys`."""
+    return click.option(
+        "--key",
+        "keys",
+        metavar="VKEY|FILE",
+        multiple=True,
+        required=is_required,
+        help="A key of the log that you trust, or a file with such keys.",
+    )
 
 
 @root.group("evidence")
@@ -31,13 +45,7 @@ def evidence() -> None:
 
 @declare(evidence, "verify", place=CommandPlace.LOCAL)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--key",
-    "keys",
-    metavar="VKEY|FILE",
-    multiple=True,
-    help="A key of the log that you trust, or a file with such keys.",
-)
+@key_option(is_required=False)
 @click.option(
     "--policy",
     "policy_path",

@@ -17,7 +17,7 @@ from service.cli.audit import as_parameters, with_filters
 from service.cli.client import Client, org_path
 from service.cli.commands import api_command
 from service.cli.evidence import evidence, read_checkpoint
-from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.files import STANDARD_OUTPUT, new_file, output_options
 from service.cli.output import CommandResult, Table
 from service.cli.progress import row_progress
 from service.core.errors import Invalid
@@ -81,16 +81,7 @@ def _words(found: object) -> str:
 @api_command(evidence, "export")
 @with_filters
 @click.option("--id", "ids", metavar="ID", multiple=True, help="This row; instead of filters.")
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    metavar="FILE",
-    default=STANDARD_OUTPUT,
-    type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
-    help="Default: standard output.",
-)
-@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
+@output_options("Default: standard output.")
 @click.option(
     "--older",
     "older_path",

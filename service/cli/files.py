@@ -5,18 +5,23 @@ import os
 import secrets
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
+import click
 import msgspec
 
 from analytics.storage.fsync import fsync
 from service.core.errors import Conflict, Invalid
 
+READ_PATH: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+WRITTEN_PATH: Final = click.Path(path_type=Path, allow_dash=True, dir_okay=False)
+
 STANDARD_OUTPUT: Final = Path("-")
 STANDARD_INPUT: Final = "-"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links."""
 
@@ -77,6 +82,25 @@ def _check(path: Path, *, is_forced: bool) -> None:
         raise NOT_A_FILE(value=str(path))  # or a forced export would replace a device
     if os.path.lexists(path) and not is_forced:
         raise FILE_EXISTS(value=str(path))
+
+
+force_option: Final = click.option(
+    "--force", "is_forced", is_flag=True, help="Replace FILE if it exists."
+)
+
+
+def output_options(help_: str, *, is_required: bool = False) -> Callable[[_Command], _Command]:
+    """Options for the file that a command writes, which it gets as `path` and `is_forced`."""
+    path = click.option(
+        "-o",
+        "--output",
+        "path",
+        metavar="FILE",
+        type=WRITTEN_PATH,
+        help=help_,
+        **({"required": True} if is_required else {"default": STANDARD_OUTPUT}),
+    )
+    return lambda command: path(force_option(command))
 
 
 def read_toml(file: Path) -> dict[str, Any]:

@@ -25,6 +25,11 @@ _EXPIRED_COLUMNS: Final = {
     "snapshots": "snapshots",
     "metadata files": "metadata_files",
 }
+_COUNTED: Final = ("files", "rows", "complete_through_seq")
+_PUBLISHED: Final = ("location", "snapshot", "is_new_snapshot", "added", "removed", *_COUNTED)
+_STORED: Final = ("location", "version", "snapshot", "snapshots", *_COUNTED)
+"""What is said of a table that was published, and of one that is stored."""
+
 _NONE: Final = "No table is published: `countersign lake publish`."
 
 
@@ -167,36 +172,19 @@ def _key_data(key: TableKey, slugs: dict[str, str]) -> dict[str, Any]:
 
 
 def _published_data(table: Published, slugs: dict[str, str]) -> dict[str, Any]:
-    return _key_data(table.key, slugs) | {
-        "location": table.location,
-        "snapshot": table.snapshot,
-        "is_new_snapshot": table.is_new_snapshot,
-        "added": table.added,
-        "removed": table.removed,
-        "files": table.files,
-        "rows": table.rows,
-        "complete_through_seq": table.complete_through_seq,
-    }
+    return _key_data(table.key, slugs) | {name: getattr(table, name) for name in _PUBLISHED}
 
 
 def _status_data(status: TableStatus, slugs: dict[str, str]) -> dict[str, Any]:
-    line = status.line
+    stored = {name: getattr(status.line, name) for name in _STORED}
     return _key_data(status.key, slugs) | {
-        "location": line.location,
-        "version": line.version,
-        "snapshot": line.snapshot,
-        "snapshots": line.snapshots,
-        "files": line.files,
-        "rows": line.rows,
-        "complete_through_seq": line.complete_through_seq,
-        "published_at": format_ms(line.published_at),
+        **stored,
+        "published_at": format_ms(status.line.published_at),
         "lag_rows": status.lag_rows,
         "lag_seconds": round(status.lag_s, 3),
     }
 
 
 def _expired_data(table: Expired, slugs: dict[str, str]) -> dict[str, Any]:
-    return _key_data(table.key, slugs) | {
-        "snapshots": table.snapshots,
-        "metadata_files": table.metadata_files,
-    }
+    files = table.metadata_files
+    return _key_data(table.key, slugs) | {"snapshots": table.snapshots, "metadata_files": files}

@@ -9,7 +9,7 @@ from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
 from service.cli.client import Client, JsonObject, drop_none, operator_path, org_path, rephrased
 from service.cli.commands import api_command
-from service.cli.files import read_toml
+from service.cli.files import READ_PATH, read_toml
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.core.settings import IdentityProviderName
@@ -222,7 +222,7 @@ async def team_set_admin(
 
 
 @api_command(root, "apply", changes=True, needs_org=False)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=READ_PATH)
 async def apply_file(client: Client, file: Path) -> CommandResult:
     """Create and change organisations as declared in FILE (TOML).
 

@@ -12,6 +12,7 @@ from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, JsonObject, drop_none, org_path
 from service.cli.commands import CURSOR, api_command
+from service.cli.files import READ_PATH
 from service.cli.output import CommandResult, Table, more_lines, printable
 from service.cli.root import root
 from service.core.errors import Invalid, Refusal
@@ -48,7 +49,7 @@ async def policy_show(client: Client, slug: str, revision: int | None) -> Comman
 
 
 @api_command(policy, "set", changes=True)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=READ_PATH)
 @click.option(
     "--revision",
     type=click.IntRange(min=0),

@@ -10,7 +10,7 @@ from analytics.query.sql_job import SQL_CHARS_MAX
 from service.cli.audit import audit
 from service.cli.client import Client, org_path
 from service.cli.commands import api_command
-from service.cli.files import STANDARD_INPUT, STANDARD_OUTPUT, new_file
+from service.cli.files import STANDARD_INPUT, STANDARD_OUTPUT, new_file, output_options
 from service.cli.output import CommandResult, Table
 
 _MORE: Final = "These are the first rows only: --format writes a file of all."
@@ -24,17 +24,8 @@ _MORE: Final = "These are the first rows only: --format writes a file of all."
     type=click.Choice(["csv", "parquet"]),
     help="Write a file of all rows: an export.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    metavar="FILE",
-    default=STANDARD_OUTPUT,
-    type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
-    help="The file of --format; default: standard output.",
-)
 @click.option("--raw", "is_raw", is_flag=True, help="CSV without protection against formulas.")
-@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
+@output_options("The file of --format; default: standard output.")
 async def audit_sql(
     client: Client,
     slug: str,
