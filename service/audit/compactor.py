@@ -75,8 +75,7 @@ class Compactor(LeasedJob):
         The caller holds the lease. A segment that cannot be read does not block the others, and
         is left as it is.
         """
-        async with self._store.read() as session:
-            segments = await list_unportable(session)
+        segments = await self._store.fetch(list_unportable)
         faults = DeferredErrors("segment_not_rewritten")
         rewritten = 0
         for segment in segments:
@@ -89,8 +88,7 @@ class Compactor(LeasedJob):
 
     async def _list_due(self, *, everything: bool) -> list[SegmentedDay]:
         now = self._clock()
-        async with self._store.read() as session:
-            days = await list_segmented_days(session, before=utc_day(now))
+        days = await self._store.fetch(list_segmented_days, before=utc_day(now))
         return [day for day in days if everything or self._is_due(day, now)]
 
     def _is_due(self, day: SegmentedDay, now: datetime) -> bool:
@@ -112,8 +110,7 @@ class Compactor(LeasedJob):
         A crash before the commit leaves an orphan file and the old segments unchanged; the commit
         adds the new segment and hides the old ones together.
         """
-        async with self._store.read() as session:
-            segments = await list_segments(session, day.tenant_id, day.day)
+        segments = await self._store.fetch(list_segments, day.tenant_id, day.day)
         smallest = sorted(segments, key=lambda segment: segment.rows)[:MERGED_MAX]
         # A segment with a seq base is rewritten even alone: other engines read the file directly.
         if len(smallest) < 2 and not any(segment.seq_base for segment in smallest):

@@ -32,8 +32,7 @@ class GarbageCollector(LeasedJob):
             listed = await self._lake.list_files()
             files = [file for file in listed if now_s - file.written_s > grace_s]
             claimed = await self._lake.claimed_segments(grace_s)
-            async with self._store.read() as session:
-                known = await list_segment_ids(session)
+            known = await self._store.fetch(list_segment_ids)
             files = self._lake.list_unknown(files, known | claimed)
             if not files:
                 return 0
@@ -42,8 +41,7 @@ class GarbageCollector(LeasedJob):
             async with lease.write() as work:
                 await revoke(work, SEAL)
             # Afterwards: others wait for the commit, and this process for the processor.
-            async with self._store.read() as session:
-                known = await list_segment_ids(session)
+            known = await self._store.fetch(list_segment_ids)
             return await self._lake.remove_orphans(files, known, now_s, grace_s)
 
     async def drop_copies(self) -> int:
@@ -55,8 +53,7 @@ class GarbageCollector(LeasedJob):
         copies = await self._lake.list_copies()
         if not copies:
             return 0
-        async with self._store.read() as session:
-            known = await list_segment_ids(session)
+        known = await self._store.fetch(list_segment_ids)
         return await self._lake.drop_copies(copies, known)
 
     async def unlink_retired(self) -> int:

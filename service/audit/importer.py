@@ -196,8 +196,7 @@ class Importer(LeasedJob):
             return await self._commit(lease, job, files, result)
 
     async def _find(self, org: Organisation, sha256: str) -> ImportResult | None:
-        async with self._store.read() as session:
-            known = await find_import(session, org.id, sha256)
+        known = await self._store.fetch(find_import, org.id, sha256)
         return None if known is None else ImportResult(sha256, known_since=known.imported_at)
 
     async def _digest(self, source: ImportFile, files: UnnamedFiles | None = None) -> str:

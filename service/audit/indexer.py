@@ -45,8 +45,7 @@ class Indexer:
         Raises LeaseTaken while another process changes segments.
         """
         await self.report_damaged()
-        async with self._store.read() as session:
-            missing = await list_unindexed(session, BUILDS_MAX + len(self._unreadable))
+        missing = await self._store.fetch(list_unindexed, BUILDS_MAX + len(self._unreadable))
         wanted = [item for item in missing if item.segment_id not in self._unreadable]
         if not wanted:
             return 0
@@ -68,8 +67,7 @@ class Indexer:
         `show` is called with the rows read so far and in total. Raises LeaseTaken.
         """
         async with self._lease.hold() as lease:
-            async with self._store.read() as session:
-                segments = await list_live_segments(session, tenant_id)
+            segments = await self._store.fetch(list_live_segments, tenant_id)
             total, done = sum(segment.rows for segment in segments), 0
 
             def advance(rows: int) -> None:

@@ -175,8 +175,7 @@ class Ingest:
         ci = principal.origin.ci
         if ci is None:
             return principal
-        async with self._store.read() as session:
-            org = await get_org_by_id(session, tenant_id)
+        org = await self._store.fetch(get_org_by_id, tenant_id)
         return principal.with_ci(await self._verifier.revalidate(ci, org))
 
     def _commit(

@@ -133,8 +133,7 @@ class PrefixGuard:
         self._confirmed_s = float("-inf")  # a failure is no confirmation for anything else either
         installation = await installation_id(self._store)
         if not await run(self._owner.is_owner, installation):
-            async with self._store.read() as session:
-                known = await list_segment_ids(session)
+            known = await self._store.fetch(list_segment_ids)
             await run(self._owner.adopt, installation, known)
         self._confirmed_s = now_s
 

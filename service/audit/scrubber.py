@@ -104,15 +104,15 @@ class Scrubber(MeasuredJob):
 
         Raises LeaseTaken while another process does it, StoreUnreachable.
         """
-        async with self._store.read() as session:
-            due = await list_unverified(session, self._clock() - self._interval, FILES_MAX)
+        due = await self._store.fetch(list_unverified, self._clock() - self._interval, FILES_MAX)
         batches = await self._old_batches()
         if self.pace.is_stopped or not (due or batches):
             return False
         async with self._lease.hold():
             # Again: another process may just have done it.
-            async with self._store.read() as session:
-                due = await list_unverified(session, self._clock() - self._interval, FILES_MAX)
+            due = await self._store.fetch(
+                list_unverified, self._clock() - self._interval, FILES_MAX
+            )
             try:
                 await self._verify_old_batches(batches)
                 await self._verify_segments(due)
@@ -190,10 +190,9 @@ class Scrubber(MeasuredJob):
         now = self._clock()
         if self._journal_began_at is None or now - self._journal_began_at >= self._interval:
             self._journal_began_at, self._journal_seq = now, 0
-        async with self._store.read() as session:
-            return await list_old_batches(
-                session, self._journal_seq, now - JOURNAL_AGE, BATCHES_MAX
-            )
+        return await self._store.fetch(
+            list_old_batches, self._journal_seq, now - JOURNAL_AGE, BATCHES_MAX
+        )
 
     async def _verify_old_batches(self, batches: Sequence[tuple[str, JournalBatch]]) -> None:
         await self._verify_batches(batches)

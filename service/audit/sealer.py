@@ -194,8 +194,7 @@ class Sealer(LeasedJob):
         return segments
 
     async def _parts(self, pending: PendingDay) -> tuple[list[JournalPart], list[CorruptBatch]]:
-        async with self._store.read() as session:
-            batches = await list_batches(session, pending.tenant_id, pending.day)
+        batches = await self._store.fetch(list_batches, pending.tenant_id, pending.day)
         whole, faults = await self._lake.run_in_thread(partial(intact, batches))
         parts = await self._lake.run_in_thread(
             partial(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)

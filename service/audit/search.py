@@ -493,8 +493,7 @@ async def read_search(
 ) -> Search:
     """What `text` asks for in the log of `org`. Raises InvalidQuery, QueryTooSlow, StoreFault."""
     read = reader_for(services, org, caller)
-    async with services.store.read() as session:
-        actors = await actors_by_name(session, org.id)
+    actors = await services.store.fetch(actors_by_name, org.id)
     return await SearchReader(People(actors), read, _RowsOfLog(services, org)).search(text)
 
 

@@ -114,8 +114,7 @@ class SegmentLocker(MeasuredJob):
             if not is_probed:
                 await self._probe(lease, bucket, place, now)
             # Again under the lease.
-            async with self._store.read() as session:
-                due = await self._list_due(session, now)
+            due = await self._store.fetch(self._list_due, now)
             return await self._lock(lease, bucket, due, now)
 
     async def probe(self) -> LockProbe:

@@ -29,8 +29,7 @@ async def upload_segments(
     if not isinstance(segments, S3Segments):
         raise NO_BUCKET
     await lake.confirm_prefix()
-    async with store.read() as session:
-        live = await list_live_segments(session)
+    live = await store.fetch(list_live_segments)
     total, done, uploaded = sum(segment.rows for segment in live), 0, 0
     failed: list[str] = []
     for segment in live:

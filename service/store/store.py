@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -100,6 +100,7 @@ KEPT_BYTES_MAX: Final = 64 * 2**20
 """Memory for the catalog lines and journal batches that snapshots cache."""
 
 _Found = TypeVar("_Found")
+_Arguments = ParamSpec("_Arguments")
 
 
 @dataclass(slots=True)
@@ -163,6 +164,16 @@ class Store:
             async with self._engines.read() as session:
                 yield session
 
+    async def fetch(
+        self,
+        query: Callable[Concatenate[AsyncSession, _Arguments], Awaitable[_Found]],
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
+    ) -> _Found:
+        """The result of `query` in a read transaction of its own."""
+        async with self.read() as session:
+            return await query(session, *arguments, **named)
+
     async def cached(
         self, key: Hashable, load: Callable[[AsyncSession], Awaitable[_Found]]
     ) -> _Found:
@@ -170,12 +181,7 @@ class Store:
 
         It may depend on `key` and the database only. Callers share it and must not change it.
         """
-
-        async def read() -> _Found:
-            async with self.read() as session:
-                return await load(session)
-
-        return await self._cache.get(key, read, lambda found: LINE_BYTES)
+        return await self._cache.get(key, lambda: self.fetch(load), lambda found: LINE_BYTES)
 
     async def cached_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
         """`cached` for one short query."""

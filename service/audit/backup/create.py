@@ -209,8 +209,7 @@ class _Copier:
         return None if segment.sha256 in {"", copy.sha256} else FaultKind.WRONG_SHA256
 
     async def _is_live(self, segment: Segment) -> bool:
-        async with self._services.store.read() as session:
-            return await is_live(session, segment.segment_id)
+        return await self._services.store.fetch(is_live, segment.segment_id)
 
     async def copy(self, copy: FileCopy) -> None:
         """Add one file."""

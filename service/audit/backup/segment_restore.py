@@ -163,8 +163,7 @@ async def choose_segments(
 
     Raises UNKNOWN_SEGMENT.
     """
-    async with services.store.read() as session:
-        live = await list_live_segments(session, tenant_id)
+    live = await services.store.fetch(list_live_segments, tenant_id)
     chosen = [segment for segment in live if day in {None, segment.day}]
     if not ids:
         return chosen

@@ -132,8 +132,7 @@ class Checkpointer(MeasuredJob):
         last_seq = await self._store.last_seq()
         if last_seq == self._signed_seq:  # to look for due ones reads the whole catalog
             return 0
-        async with self._store.read() as session:
-            due = await list_due(session)
+        due = await self._store.fetch(list_due)
         faults, rows = DeferredErrors("checkpoint_not_signed"), 0
         for tenant_id in due:
             # One by one, so that the pruner gets it in between.

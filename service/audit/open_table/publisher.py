@@ -86,8 +86,7 @@ class Publisher(LeasedJob):
 
     async def publish_due(self) -> None:
         """Publish what the settings ask for, and every table that was published before."""
-        async with self._store.read() as session:
-            tables = await list_tables(session)
+        tables = await self._store.fetch(list_tables)
         if tables or self._settings.lake_formats:
             await self.publish(
                 self._settings.lake_formats, is_per_tenant=self._settings.lake_per_tenant
@@ -109,8 +108,7 @@ class Publisher(LeasedJob):
             # what was retired before `at` is retired in the state, too.
             async with lease.write() as work:
                 at = work.now
-            async with self._store.read() as session:
-                state = await read_state(session)
+            state = await self._store.fetch(read_state)
             wanted = _wanted_keys(state, formats, is_per_tenant=is_per_tenant)
             async with lease.renewed():
                 return [await self._publish_table(lease, key, state, at) for key in wanted]
@@ -123,8 +121,7 @@ class Publisher(LeasedJob):
         async with self._lease.hold() as lease:
             async with lease.write() as work:
                 at = work.now
-            async with self._store.read() as session:
-                state = await read_state(session)
+            state = await self._store.fetch(read_state)
             async with lease.renewed():
                 return [await self._expire_table(lease, key, state, at) for key in state.tables]
 
@@ -172,8 +169,7 @@ class Publisher(LeasedJob):
         A segment retired later may be in a publication that is under way in a process that has
         lost its lease. One retired earlier cannot be: that publication would be refused.
         """
-        async with self._store.read() as session:
-            tables = await list_tables(session)
+        tables = await self._store.fetch(list_tables)
         return min((line.published_at for line in tables.values()), default=None)
 
     @property
@@ -219,8 +215,7 @@ class Publisher(LeasedJob):
 
         Files that it has already are not looked for again.
         """
-        async with self._store.read() as session:
-            segments = await list_by_id(session, new)
+        segments = await self._store.fetch(list_by_id, new)
         if len(segments) < len(new):  # the holder of the lease alone removes segments
             raise LeaseLost
         absent = [segment for segment in segments if not segment.is_portable]

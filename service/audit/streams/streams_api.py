@@ -291,8 +291,7 @@ async def test(call: Call[AuditServices], stream_id: str) -> StreamTest:
 
 async def send_test(services: AuditServices, org: Organisation, stream_id: str) -> StreamTest:
     """What the receiver answers to a record that only says it is a test."""
-    async with services.store.read() as session:
-        stream = await _get(session, org, stream_id)
+    stream = await services.store.fetch(_get, org, stream_id)
     now = services.clock()
     record = {"id": new_id("test"), "created_at": format_us(now), "event": "stream_test"}
     about = {"tenant_id": org.id, "stream_id": stream.id}
