@@ -1,8 +1,8 @@
 """Connections to a database: what each kind of database provides."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import exc
@@ -36,23 +36,35 @@ class CommitWatch(Protocol):
 class Engines(ABC):
     """Connections to one database: every commit is durable, every read sees one snapshot.
 
-    Transactions of `writer` start with the write lock, which all nodes share; those of `reader`
-    have a stable snapshot. `watch` detects commits.
+    Transactions of `writer` start with the write lock, which all nodes share, and so do those of
+    `migrator`, which may take any time; those of `reader` have a stable snapshot. `watch` detects
+    commits.
     """
 
     writer: AsyncEngine
     reader: AsyncEngine
+    migrator: AsyncEngine
     watch: CommitWatch
     clock: Clock | None
     """The database's own clock; None for a database on this machine, which has none."""
 
-    @abstractmethod
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """One read transaction."""
+        """One read transaction; its snapshot is taken by the first statement."""
+        return self._transaction(self.reader)
 
-    @abstractmethod
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
         """One write transaction, which has the write lock; leaving the block commits it."""
+        return self._transaction(self.writer)
+
+    @asynccontextmanager
+    async def _transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncSession]:
+        async with AsyncSession(engine, expire_on_commit=False) as session, session.begin():
+            await self.begin(session)
+            yield session
+
+    @abstractmethod
+    async def begin(self, session: AsyncSession) -> None:
+        """Get a connection, and with it the write lock if it is one to write with."""
 
     @abstractmethod
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
@@ -67,13 +79,15 @@ class Engines(ABC):
         `on_commit` is told of the commit, where that is cheap to know.
         """
 
-    @abstractmethod
     def migration(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """One write transaction that may change tables, and may take any time."""
+        return self.migrator.begin()
 
-    @abstractmethod
     async def dispose(self) -> None:
         """Close every connection."""
+        self.watch.close()
+        for engine in (self.writer, self.reader, self.migrator):
+            await engine.dispose()
 
 
 @contextmanager

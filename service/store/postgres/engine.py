@@ -1,8 +1,8 @@
 """PostgreSQL engines: one writer of all nodes, readers with a snapshot, every wait limited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,6 @@ from sqlalchemy import URL, event, exc
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.ext.asyncio import (
-    AsyncConnection,
     AsyncEngine,
     AsyncSession,
     create_async_engine,
@@ -69,25 +68,11 @@ class PostgresEngines(Engines):
 
     writer: AsyncEngine
     reader: AsyncEngine
+    migrator: AsyncEngine
     watch: CommitWatch
     clock: Clock | None
-    migrator: AsyncEngine
     wait_s: float
     kept: KeptValues = field(default_factory=KeptValues)
-
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncSession]:
-        """One read transaction; its snapshot is taken by the first statement."""
-        async with AsyncSession(self.reader, expire_on_commit=False) as session, session.begin():
-            await self._begin(session)
-            yield session
-
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncSession]:
-        """One write transaction, which has the writer's lock; leaving the block commits it."""
-        async with AsyncSession(self.writer, expire_on_commit=False) as session, session.begin():
-            await self._begin(session)
-            yield session
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a read transaction."""
@@ -117,7 +102,7 @@ class PostgresEngines(Engines):
                 raise StorageBusy from error
             return await greenlet_spawn(finish, transaction, work)
 
-    async def _begin(self, session: AsyncSession) -> None:
+    async def begin(self, session: AsyncSession) -> None:
         """Get a connection and begin, within `wait_s` altogether. Raises StorageBusy."""
         try:
             async with asyncio.timeout(self.wait_s):
@@ -125,18 +110,6 @@ class PostgresEngines(Engines):
         except TimeoutError as error:
             raise StorageBusy from error
         session.info[BEGAN_AT] = connection.info.get(BEGAN_AT)
-
-    @asynccontextmanager
-    async def migration(self) -> AsyncIterator[AsyncConnection]:
-        """One write transaction whose statements may take any time."""
-        async with self.migrator.begin() as connection:
-            yield connection
-
-    async def dispose(self) -> None:
-        """Close every connection."""
-        self.watch.close()
-        for engine in (self.writer, self.reader, self.migrator):
-            await engine.dispose()
 
 
 def postgres_engines(url: URL, wait_s: float) -> PostgresEngines:
@@ -162,7 +135,8 @@ def postgres_engines(url: URL, wait_s: float) -> PostgresEngines:
         _begin_writing(locking)
     _read_only(reader)
     clock = DatabaseClock()
-    return PostgresEngines(writer, reader, SnapshotProbe(connector, clock), clock, migrator, wait_s)
+    probe = SnapshotProbe(connector, clock)
+    return PostgresEngines(writer, reader, migrator, probe, clock, wait_s)
 
 
 def _begin_writing(engine: AsyncEngine) -> None:

@@ -1,8 +1,7 @@
 """SQLite engines: one writer that queues, readers with a snapshot, every commit synced."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -11,7 +10,6 @@ from sqlalchemy import URL, event
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import (
-    AsyncConnection,
     AsyncEngine,
     AsyncSession,
     create_async_engine,
@@ -43,21 +41,13 @@ class SqliteEngines(Engines):
 
     writer: AsyncEngine
     reader: AsyncEngine
+    migrator: AsyncEngine
     watch: CommitWatcher
     clock: Clock | None = None
 
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncSession]:
-        """One read transaction; it begins with the first statement."""
-        async with AsyncSession(self.reader, expire_on_commit=False) as session, session.begin():
-            yield session
-
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncSession]:
-        """One write transaction, which has the write lock; leaving the block commits it."""
-        async with AsyncSession(self.writer, expire_on_commit=False) as session, session.begin():
-            await session.connection()  # takes the write lock
-            yield session
+    async def begin(self, session: AsyncSession) -> None:
+        """Get a connection; a read transaction begins with its first statement."""
+        await session.connection()
 
     async def write_at_once(
         self, work: Callable[[Transaction], _Result], on_commit: CommitObserver | None = None
@@ -91,18 +81,6 @@ class SqliteEngines(Engines):
 
         return await greenlet_spawn(run)
 
-    @asynccontextmanager
-    async def migration(self) -> AsyncIterator[AsyncConnection]:
-        """One write transaction that may change tables, and may take any time."""
-        async with self.writer.begin() as connection:
-            yield connection
-
-    async def dispose(self) -> None:
-        """Close every connection."""
-        self.watch.close()
-        await self.writer.dispose()
-        await self.reader.dispose()
-
 
 def sqlite_engines(url: URL, wait_s: float) -> SqliteEngines:
     """One writer, as in SQLite itself: callers queue for it instead of polling the lock.
@@ -125,7 +103,7 @@ def sqlite_engines(url: URL, wait_s: float) -> SqliteEngines:
         _open_durably(engine, wait_s)
     _begin_writing(writer)
     _begin_reading(reader)
-    return SqliteEngines(writer, reader, CommitWatcher(path))
+    return SqliteEngines(writer, reader, writer, CommitWatcher(path))
 
 
 def lock_out_others(engine: AsyncEngine) -> None:
