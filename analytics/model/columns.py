@@ -56,14 +56,14 @@ class FieldOfFilter:
 class FilterParameter:
     """One query parameter, the column that it filters, and its label for people.
 
-    `column` and `label` are those of its Column unless given. In the search box, `aliases` name
-    it as well. `noun` is what the form calls the column of a filter that `takes_prefix`.
+    `name`, `column` and `label` are those of its Column unless given. In the search box, `aliases`
+    name it as well. `noun` is what the form calls the column of a filter that `takes_prefix`.
     `known` has every value the column can hold, or is None where any text may occur. With
     `has_ci_sources` it can also hold `oidc_` and a provider's name: issuers are configured. With
     `is_sha256` it holds digests in lower-case hex only.
     """
 
-    name: str
+    name: str = ""
     description: str
     example: str
     column: str = ""

@@ -84,7 +84,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=INSTALL,
             place=1,
             filter=FilterParameter(
-                name="event",
                 description="Event string; repeat for OR, `!` before it negates",
                 example="blocklist_hit",
                 known=tuple(EVENTS),
@@ -130,7 +129,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=INSTALL,
             place=4,
             filter=FilterParameter(
-                name="version",
                 description="Package version",
                 example="1.3.0",
                 field=FieldOfFilter(place=2, hint="1.3.0"),
@@ -146,7 +144,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=INSTALL,
             place=2,
             filter=FilterParameter(
-                name="decision",
                 description="Install decision",
                 example="BLOCKED",
                 known=tuple(Decision),
@@ -178,7 +175,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=REQUEST,
             place=4,
             filter=FilterParameter(
-                name="verdict_source",
                 description="The surface that produced the row",
                 example="proxy",
                 known=tuple(VerdictSource),
@@ -204,7 +200,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=REQUEST,
             place=1,
             filter=FilterParameter(
-                name="actor",
                 description="Actor, such as an API key id",
                 example="key_5d7f9h1k3m5p7r9t",
                 takes_prefix=True,
@@ -228,7 +223,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=REQUEST,
             place=2,
             filter=FilterParameter(
-                name="actor_source",
                 noun="source",
                 description="How the actor proved who they are",
                 example="oidc_*",
@@ -254,7 +248,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=JOB,
             place=1,
             filter=FilterParameter(
-                name="subject",
                 description="What the row is about",
                 example="repo:acme/*",
                 takes_prefix=True,
@@ -280,7 +273,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=JOB,
             place=5,
             filter=FilterParameter(
-                name="oidc_binding_id",
                 description="The binding that the row was attributed to",
                 example="obind_7f3k9m2p4q8r1s5t",
                 aliases=("binding",),
@@ -299,7 +291,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=REQUEST,
             place=7,
             filter=FilterParameter(
-                name="request_id",
                 label="Request",
                 description="The request that produced the row",
                 example="req_019b3c5d7e8f0123456789ab",
@@ -317,7 +308,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=REQUEST,
             place=6,
             filter=FilterParameter(
-                name="source_ip",
                 description="The address the request came from",
                 example="192.0.2.7",
                 aliases=("ip", "address"),
@@ -338,7 +328,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=INSTALL,
             place=5,
             filter=FilterParameter(
-                name="ecosystem",
                 description="The package's ecosystem",
                 example="npm",
                 known=tuple(sorted(Ecosystem)),
@@ -359,7 +348,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=JOB,
             place=3,
             filter=FilterParameter(
-                name="repository_id",
                 label="Repository",
                 description="The repository id that a verified CI token named",
                 example="123456789",
@@ -379,7 +367,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=JOB,
             place=2,
             filter=FilterParameter(
-                name="run_id",
                 description="The CI run that a verified CI token named",
                 example="9876543210",
                 aliases=("run",),
@@ -398,7 +385,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=JOB,
             place=4,
             filter=FilterParameter(
-                name="token_id",
                 description="The id (`jti`) of a verified CI token",
                 example="6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
                 aliases=("token",),
@@ -416,7 +402,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=INSTALL,
             place=6,
             filter=FilterParameter(
-                name="file_name",
                 description="The file that a package manager asked the install proxy for",
                 example="left_pad-1.3.0-py3-none-any.whl",
                 takes_prefix=True,
@@ -437,7 +422,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=INSTALL,
             place=7,
             filter=FilterParameter(
-                name="file_sha256",
                 noun="SHA-256",
                 description="The SHA-256 of that file, in lower-case hex",
                 example="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
@@ -458,7 +442,6 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             section=REQUEST,
             place=5,
             filter=FilterParameter(
-                name="client",
                 description="The package manager that asked the install proxy, and its version",
                 example="pip/26.3",
                 takes_prefix=True,

@@ -147,8 +147,9 @@ WIRE_COLUMNS: Final[dict[str, str]] = {
 """
 
 _FILTERS: Final = {
-    column.filter.name: replace(
+    column.filter.name or column.name: replace(
         column.filter,
+        name=column.filter.name or column.name,
         column=column.name,
         label=column.filter.label or column.label,
         noun=column.filter.noun or column.label.lower(),

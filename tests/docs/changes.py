@@ -46,7 +46,6 @@ CHANGES: Final = (
             is_indexed=True,
             section=REQUEST,
             filter=FilterParameter(
-                name="example_column",
                 description="An example",
                 example="one",
                 takes_prefix=True,

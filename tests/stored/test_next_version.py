@@ -43,9 +43,7 @@ ADDED = {
             since=4,
             label="Test",
             section=REQUEST,
-            filter=FilterParameter(
-                name="test_column", description="What a test adds", example="t"
-            ),
+            filter=FilterParameter(description="What a test adds", example="t"),
         ),
     ] = None
 """,
