@@ -7,6 +7,7 @@ import structlog
 
 from service.audit.leased_job import LeasedJob
 from service.audit.open_table.publisher import Publisher
+from service.core.threads import in_thread
 from service.store.catalog import delete_segments, list_retired, list_segment_ids
 from service.store.idempotency import delete_expired_answers
 from service.store.lease import SEAL, revoke
@@ -50,11 +51,12 @@ class GarbageCollector(LeasedJob):
         Without the lease: each machine has its own. A new segment that is not in the catalog yet
         may lose its copy, and is fetched again.
         """
-        copies = await self._lake.list_copies()
+        segments = self._lake.segments
+        copies = await in_thread(segments.copies)
         if not copies:
             return 0
         known = await self._store.fetch(list_segment_ids)
-        return await self._lake.drop_copies(copies, known)
+        return await in_thread(segments.drop_copies, copies, known)
 
     async def unlink_retired(self) -> int:
         """Remove the files of segments retired before the grace period; returns how many.

@@ -66,7 +66,7 @@ class UnnamedFiles:
     """
 
     def __init__(self, lake: Lake, clock: Clock, grace_s: float, tenant_id: str) -> None:
-        self._claim = lake.claim(grace_s)
+        self._claim = lake.segments.claim(grace_s)
         self.buffer = lake.segment_buffer(tenant_id, self._claim)
         self._clock = clock
         self._renew_after = timedelta(seconds=grace_s / _RENEWALS)

@@ -20,10 +20,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import utc_day
 from analytics.model.log_envelopes import AuditExportFinished
-from analytics.storage.integrity import FaultKind, Finding, SeqSet
+from analytics.storage.integrity import FaultKind, Finding, SeqSet, check_batches
 from analytics.storage.segment_metadata import Segment
 from service.audit.export_entries import list_ended
 from service.audit.lake import Lake
+from service.core.threads import in_thread
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
 from service.store.lost_segments import list_losses
@@ -150,8 +151,8 @@ class Check:
             if self._tenant_id not in {None, tenant_id}:
                 continue
             batches = await list_batches(session, tenant_id, day)
-            self._report.findings += await self._lake.check_batches(
-                tenant_id, batches, self._seen, self._ends.add
+            self._report.findings += await in_thread(
+                check_batches, tenant_id, batches, self._seen, self._ends.add
             )
             highest = max(batch.first_seq + batch.rows - 1 for batch in batches)
             self._report.findings += self._check_line(tenant_id, day, highest)
@@ -180,7 +181,7 @@ class Check:
         path = self._lake.path_of(segment)
         size = self._sizes.get(path)
         place = (segment.tenant_id, segment.day, segment.segment_id)
-        if size is None and not await self._lake.is_stored(segment):
+        if size is None and not await in_thread(self._lake.segments.is_there, path):
             return [Finding(FaultKind.MISSING_FILE, f"{path} is missing", *place)]
         if size not in {None, segment.size}:
             detail = f"{size} bytes instead of {segment.size}"

@@ -100,10 +100,6 @@ class Lake:
         await self.confirm_prefix(CONFIRMED_S)
         return await _write(self.segments.put_rows, segments)
 
-    def claim(self, grace_s: float) -> Claim:
-        """See `SegmentStore.claim`."""
-        return self.segments.claim(grace_s)
-
     def segment_buffer(self, tenant_id: str, claim: Claim) -> SegmentBuffer:
         """An empty SegmentBuffer for rows of the tenant, which are stored under `claim`."""
         return SegmentBuffer(claim, tenant_id, lambda: new_id("seg"))
@@ -173,10 +169,6 @@ class Lake:
                 stack.callback(files.__exit__, None, None, None)
             yield
 
-    async def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
-        """See `SegmentStore.list_missing`."""
-        return await in_thread(self.segments.list_missing, segments)
-
     async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work`, a long computation on rows."""
         return await in_thread(work, pool=self._row_thread)
@@ -194,10 +186,6 @@ class Lake:
     def path_of(self, segment: Segment) -> Path:
         """Where the segment is among the files that are listed."""
         return segment.path(self.segments.root)
-
-    async def is_stored(self, segment: Segment) -> bool:
-        """See `SegmentStore.is_there`."""
-        return await in_thread(self.segments.is_there, self.path_of(segment))
 
     async def clock_s(self, now: datetime) -> float:
         """See `SegmentStore.clock_s`."""
@@ -220,14 +208,6 @@ class Lake:
         await self.confirm_prefix()
         return await in_thread(self.segments.remove_orphans, files, known, now_s, grace_s)
 
-    async def list_copies(self) -> list[CachedFile]:
-        """See `SegmentStore.copies`."""
-        return await in_thread(self.segments.copies)
-
-    async def drop_copies(self, copies: list[CachedFile], known: set[str]) -> int:
-        """See `SegmentStore.drop_copies`."""
-        return await in_thread(self.segments.drop_copies, copies, known)
-
     async def check_files(
         self, files: list[StoredFile], places: Mapping[str, tuple[str, date]]
     ) -> tuple[list[Finding], list[Finding]]:
@@ -235,16 +215,6 @@ class Lake:
         paths = [file.path for file in files]
         store = self.segments
         return await in_thread(check_files, store.root, paths, places, store.is_there)
-
-    async def check_batches(
-        self,
-        tenant_id: str,
-        batches: Sequence[JournalBatch],
-        seen: SeqSet,
-        on_rows: Callable[[pa.Table], object],
-    ) -> list[Finding]:
-        """See `analytics.storage.integrity.check_batches`; `on_rows` is called from a thread."""
-        return await in_thread(check_batches, tenant_id, batches, seen, on_rows)
 
     async def check_segment(
         self, segment: Segment, seen: SeqSet, on_rows: Callable[[pa.Table], object]

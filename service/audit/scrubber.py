@@ -21,6 +21,7 @@ from analytics.storage.integrity import Finding
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from service.audit.leased_job import MeasuredJob
+from service.core.threads import in_thread
 from service.store.catalog import clear_index, list_by_id
 from service.store.verification import (
     list_batches_at,
@@ -217,7 +218,7 @@ class Scrubber(MeasuredJob):
         machine has its own. A restart begins again, with those that were fetched long ago.
         """
         since = self._clock() - self._interval
-        copies = {copy.path: copy for copy in await self._lake.list_copies()}
+        copies = {copy.path: copy for copy in await in_thread(self._lake.segments.copies)}
         known = self._copies
         self._copies = {path: at for path, at in known.items() if path in copies and at > since}
         due = [copy for path, copy in copies.items() if path not in self._copies]

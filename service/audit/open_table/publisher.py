@@ -36,7 +36,7 @@ from service.audit.open_table.registry import (
     set_head,
 )
 from service.core.errors import file_fault
-from service.core.threads import run_uncancellable
+from service.core.threads import in_thread, run_uncancellable
 from service.store.catalog import list_by_id
 from service.store.lease import HeldLease, LeaseLost
 
@@ -264,7 +264,7 @@ class Publisher(LeasedJob):
 
     async def _missing(self, segments: Sequence[Segment]) -> list[Segment]:
         """Those of `segments` whose files are not there: a snapshot must not name them."""
-        missing = await self._lake.list_missing(segments)
+        missing = await in_thread(self._lake.segments.list_missing, segments)
         for segment in missing:
             _log.error("segment_not_published", segment=segment.segment_id, reason="no file")
         return missing

@@ -224,7 +224,7 @@ async def test_of_days_that_are_put_together_none_is_left_if_one_fails(audit, bu
     ]
 
     with pytest.raises(WrongDay):
-        audit.services.lake.claim(GRACE_S).put_rows(new)
+        audit.services.lake.segments.claim(GRACE_S).put_rows(new)
 
     assert bucket.list_keys() == before
 
