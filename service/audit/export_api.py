@@ -20,7 +20,7 @@ from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileEncoding
 from analytics.model.filters import only, parse_query
-from analytics.model.instants import format_us, optional_us
+from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.access.roles import Capability
 from service.audit.evidence.keys import find_key
@@ -39,11 +39,11 @@ from service.audit.export_receipts import (
     Receipt,
     Sha256,
     Watermark,
-    common_fields,
     entry_file_name,
     file_name,
     receipt_of,
     receipt_text,
+    renamed_fields,
 )
 from service.audit.exports import Export
 from service.audit.refusals import (
@@ -203,16 +203,7 @@ async def _ended(call: Call[AuditServices], export_id: str) -> ExportEntry:
 
 def _exported_file(entry: ExportEntry, now: datetime) -> ExportedFile:
     """`entry` as the API shows it at `now`."""
-    return ExportedFile(
-        **common_fields(entry),
-        id=entry.id,
-        state=state_of(entry, now),
-        verdict_source=entry.verdict_source,
-        request_id=entry.request_id,
-        ended_at=optional_us(entry.ended_at),
-        sent_rows=entry.sent_rows,
-        sha256=entry.sha256,
-    )
+    return ExportedFile.from_row(entry, **renamed_fields(entry), state=state_of(entry, now))
 
 
 _COMPRESSED_TYPES: Final = {

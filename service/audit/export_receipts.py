@@ -13,7 +13,7 @@ from analytics.evidence.receipts import DIGEST, RECEIPT_BYTES_MAX, digest_of, si
 from analytics.export.compression import Compression
 from analytics.export.file_check import FileFacts, examine
 from analytics.export.formats import ExportFormat
-from analytics.model.instants import format_us, optional_us
+from analytics.model.instants import format_us
 from service.audit.evidence.keys import SigningKey
 from service.audit.export_entries import ExportState, state_of
 from service.audit.refusals import EXPORT_NOT_FINISHED
@@ -102,16 +102,17 @@ def receipt_of(
     state = state_of(entry, now)
     if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
         raise EXPORT_NOT_FINISHED(value=state)
-    receipt = Receipt(
-        **common_fields(entry),
+    receipt = Receipt.from_row(
+        entry,
+        **renamed_fields(entry),
         receipt=RECEIPT_VERSION,
         org=org.slug,
-        tenant_id=org.id,
         export_id=entry.id,
         finished_at=format_us(entry.ended_at),
         file_name=entry_file_name(org.slug, entry),
-        sha256=entry.sha256,
         checkpoint=entry.checkpoint or UNSET,
+        signature=UNSET,
+        digest=UNSET,
     )
     if key is not None and entry.checkpoint is not None:
         origin = Checkpoint.parse(Note.parse(entry.checkpoint).text).origin
@@ -138,23 +139,13 @@ def entry_file_name(slug: str, entry: ExportEntry) -> str:
     return file_name(slug, entry.started_at, ExportFormat(entry.format), compression)
 
 
-def common_fields(entry: ExportEntry) -> dict[str, Any]:
-    """What the API's form and the receipt both say."""
+def renamed_fields(entry: ExportEntry) -> dict[str, Any]:
+    """What the API's form and the receipt do not say as `entry` does."""
     return {
-        "actor": entry.actor,
-        "actor_source": entry.actor_source,
-        "started_at": format_us(entry.started_at),
         "format": ExportFormat(entry.format),
         "compress": None if entry.compression is None else Compression(entry.compression),
         "raw": entry.is_raw,
-        "filters": entry.filters,
-        "since": optional_us(entry.since),
-        "until": optional_us(entry.until),
-        "retention_floor": optional_us(entry.retention_floor),
-        "watermark": entry.watermark,
-        "rows": entry.rows,
         "bytes": entry.sent_bytes,
-        "version": entry.version,
     }
 
 

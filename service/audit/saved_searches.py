@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from msgspec import Meta
@@ -12,7 +12,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.filters import InvalidQuery, only, parse_query
-from analytics.model.instants import format_us
 from service.access.roles import Capability
 from service.audit.search import WINDOW, check_window
 from service.audit.services import AuditServices
@@ -66,17 +65,6 @@ class SavedSearchEntry(Answer):
     created_by: str
     created_at: TimestampUs
 
-    @classmethod
-    def of(cls, search: SavedSearch) -> Self:
-        """A saved search in the API's representation."""
-        return cls(
-            id=search.id,
-            name=search.name,
-            query=search.query,
-            created_by=search.created_by,
-            created_at=format_us(search.created_at),
-        )
-
 
 class SavedSearchList(Answer):
     """The organisation's saved searches, by name."""
@@ -111,7 +99,7 @@ async def list_(call: Call[AuditServices]) -> SavedSearchList:
     async with call.read() as session:
         searches = await list_searches(session, call.org.id)
     return SavedSearchList(
-        org=call.org.slug, searches=[SavedSearchEntry.of(search) for search in searches]
+        org=call.org.slug, searches=[SavedSearchEntry.from_row(search) for search in searches]
     )
 
 
@@ -142,7 +130,7 @@ async def create(call: WriteCall[AuditServices], new: NewSearch) -> SavedSearchE
         await call.session.flush()
     except IntegrityError as error:
         raise SEARCH_EXISTS from error
-    return SavedSearchEntry.of(search)
+    return SavedSearchEntry.from_row(search)
 
 
 @resource.delete(

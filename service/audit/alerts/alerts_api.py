@@ -1,6 +1,6 @@
 """Alerts: rules over the audit log, what they would have found, and where they fired."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
@@ -10,7 +10,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.alert_envelopes import AlertHandled, AlertRuleChanged
-from analytics.model.instants import format_us
 from analytics.model.rows import AuditContext
 from analytics.query.buckets import Bucket
 from service.access.roles import Capability
@@ -61,12 +60,7 @@ class AlertRuleForm(Answer):
     @classmethod
     def of(cls, entry: AlertRuleEntry) -> Self:
         """A stored rule in the API's representation."""
-        return cls(
-            id=entry.id,
-            rule=rule_of(entry),
-            changed_by=entry.changed_by,
-            changed_at=format_us(entry.changed_at),
-        )
+        return cls.from_row(entry, rule=rule_of(entry))
 
 
 class AlertRuleList(Answer):
@@ -108,10 +102,13 @@ class AlertEntry(Answer):
     @classmethod
     def of(cls, alert: AlertFiring) -> Self:
         """An alert in the API's representation."""
-        own: dict[str, Any] = {name: getattr(alert, name, None) for name in cls.__struct_fields__}
-        own |= {at: format_us(own[at]) for at in own if isinstance(own[at], datetime)}
-        own |= {"id": alert.id or None, "rule_id": alert.rule_id or None}
-        return cls(**own | {"rule": alert.rule_name, "row_ids": alert.row_ids.split()})
+        return cls.from_row(
+            alert,
+            id=alert.id or None,
+            rule_id=alert.rule_id or None,
+            rule=alert.rule_name,
+            row_ids=alert.row_ids.split(),
+        )
 
 
 class AlertList(Answer):

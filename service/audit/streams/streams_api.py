@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.filters import parse_query
-from analytics.model.instants import format_us, optional_us
+from analytics.model.instants import format_us
 from analytics.model.log_envelopes import StreamChanged
 from analytics.model.schema import audit_id, parse_audit_id
 from analytics.storage.snapshot import Snapshot
@@ -135,17 +135,11 @@ class StreamEntry(SecretAnswer):
         """A stream in the API's representation."""
         lag = rows_behind(snapshot, stream.cursor)
         behind = now - (stream.cursor_at or stream.created_at)
-        facts = {name: getattr(stream, name) for name in cls.__struct_fields__[:7]}
-        return cls(
-            **facts,
+        return cls.from_row(
+            stream,
             cursor=audit_id(stream.cursor),
             lag_rows=lag,
             lag_s=max(0, round(behind.total_seconds())) if lag else 0,
-            parked=stream.parked,
-            answer=stream.answer,
-            answered_at=optional_us(stream.answered_at),
-            created_by=stream.created_by,
-            created_at=format_us(stream.created_at),
             secret=secret if secret.startswith(WEBHOOK_PREFIX) else None,
         )
 
