@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import partial
 from typing import BinaryIO, Final
 
 import structlog
@@ -86,7 +85,7 @@ class UnnamedFiles:
         self._renewed_at = self._clock()
         try:
             segments, now_s = self.buffer.segments, self._renewed_at.timestamp()
-            await run_uncancellable(partial(self._claim.renew, segments, now_s))
+            await run_uncancellable(self._claim.renew, segments, now_s)
         except Overtaken as error:
             raise FileImportOvertaken from error
 
@@ -202,7 +201,7 @@ class Importer(LeasedJob):
     async def _digest(self, source: ImportFile, files: UnnamedFiles | None = None) -> str:
         digest = hashlib.sha256()
         source.file.seek(0)
-        while content := await self._lake.run_in_thread(partial(source.file.read, _DIGEST_BYTES)):
+        while content := await self._lake.run_in_thread(source.file.read, _DIGEST_BYTES):
             digest.update(content)
             if files is not None:
                 await files.keep()

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Final, cast
 
 import msgspec
@@ -165,9 +164,7 @@ class Ingest:
         if _is_small(body.content):
             return prepare_body(body, audit_context, window)
         if len(body.content) < LARGE_BYTES:
-            return await self._lake.run_in_thread(
-                partial(prepare_body, body, audit_context, window)
-            )
+            return await self._lake.run_in_thread(prepare_body, body, audit_context, window)
         return await self._worker.compute(tenant_id, prepare_body, body, audit_context, window)
 
     async def _as_trusted_now(self, tenant_id: str, principal: IngestPrincipal) -> IngestPrincipal:

@@ -169,9 +169,9 @@ class Lake:
                 stack.callback(files.__exit__, None, None, None)
             yield
 
-    async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """The result of `work`, a long computation on rows."""
-        return await in_thread(work, pool=self._row_thread)
+    async def run_in_thread(self, function: Callable[..., _Result], *arguments: object) -> _Result:
+        """The result of `function`, a long computation on rows."""
+        return await in_thread(function, *arguments, pool=self._row_thread)
 
     async def iterate_in_thread(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
         """What `work` yields, each step by `run_uncancellable`."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from functools import partial
 from typing import Final
 
 import structlog
@@ -195,10 +194,8 @@ class Sealer(LeasedJob):
 
     async def _parts(self, pending: PendingDay) -> tuple[list[JournalPart], list[CorruptBatch]]:
         batches = await self._store.fetch(list_batches, pending.tenant_id, pending.day)
-        whole, faults = await self._lake.run_in_thread(partial(intact, batches))
-        parts = await self._lake.run_in_thread(
-            partial(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
-        )
+        whole, faults = await self._lake.run_in_thread(intact, batches)
+        parts = await self._lake.run_in_thread(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
         place = pending.tenant_id, pending.day
         return [JournalPart(*place, new_id("seg"), part) for part in parts], faults
 

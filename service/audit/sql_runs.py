@@ -8,7 +8,6 @@ from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -82,7 +81,7 @@ class SqlRunner:
         Raises SQL_REFUSED, SQL_TOO_LARGE, SQL_TOO_SLOW, SQL_DIED, StoreFault.
         """
         snapshot = log.snapshot
-        journal = await self._lake.run_in_thread(partial(_stream_of, snapshot.batches))
+        journal = await self._lake.run_in_thread(_stream_of, snapshot.batches)
         root = self._lake.segments.root
         job.tenant_id, job.floor = log.org.id, log.floor
         job.files = [

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, or_, select, true
@@ -169,7 +168,7 @@ async def _oldest(
     for tenant_id, day in days:
         batches = await list_batches(session, tenant_id, day)
         try:
-            at = await lake.run_in_thread(partial(oldest_row, batches))
+            at = await lake.run_in_thread(oldest_row, batches)
         except StoreFault as error:
             oldest.pop(tenant_id, None)
             faults.append(str(error))

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from multiprocessing import get_context
 from typing import Final, TypeVar
 
@@ -98,7 +97,7 @@ class WorkerProcess:
 
     async def _run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
         if not self._processes:
-            return await self._lake.run_in_thread(partial(function, *arguments))
+            return await self._lake.run_in_thread(function, *arguments)
         for _ in range(ATTEMPTS):
             pool = await self._started_pool()
             try:

@@ -242,10 +242,17 @@ class Store:
         keep_batches(self._kept, stored)
         return result
 
-    async def read_at_once(self, query: Callable[[Transaction], _Found]) -> _Found:
+    async def read_at_once(
+        self,
+        query: Callable[Concatenate[Transaction, _Arguments], _Found],
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
+    ) -> _Found:
         """The result of `query` in a read transaction; runs as in `write_at_once`."""
         with store_faults():
-            return await self._engines.read_at_once(query)
+            return await self._engines.read_at_once(
+                lambda transaction: query(transaction, *arguments, **named)
+            )
 
     async def read_clocks(self) -> tuple[datetime, datetime]:
         """The time by this store's clock, which is asked now, and by this machine's.

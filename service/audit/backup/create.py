@@ -10,7 +10,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -90,7 +89,7 @@ async def take_backup(
         )
         write_manifest(part, manifest)
         # Before the rename: the folder has its name only once all of it is durable.
-        await run_uncancellable(partial(sync_folders, part))
+        await run_uncancellable(sync_folders, part)
         _put_in_place(part, target)
     return manifest
 
@@ -149,8 +148,8 @@ class _Copier:
 
     async def keep_database(self, database: CopiedDatabase) -> None:
         """Add the database, which is already in the folder."""
-        digest = partial(sha256_of, database.file)
-        self._keep(database.file, database.size, await self._services.lake.run_in_thread(digest))
+        digest = await self._services.lake.run_in_thread(sha256_of, database.file)
+        self._keep(database.file, database.size, digest)
         self._advance(database.size)
 
     async def copy_segment(self, segment: Segment) -> None:

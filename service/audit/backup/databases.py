@@ -1,7 +1,6 @@
 """The database in a backup: a SQLite file, or a dump of PostgreSQL."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -62,7 +61,7 @@ async def _dump(services: OperatorServices, target: Path) -> CopiedDatabase:
 async def _copy_file(services: OperatorServices, target: Path) -> CopiedDatabase:
     settings = services.settings
     database = file_of(settings.database)
-    await run_uncancellable(partial(copy_database, database, target))
+    await run_uncancellable(copy_database, database, target)
     copy = Store(create_engines(url_of(target), settings.database_wait_s), services.clock)
     try:
         async with copy.read() as session:

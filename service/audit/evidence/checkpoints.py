@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -168,7 +167,7 @@ class Checkpointer(MeasuredJob):
             leaves, keys = await self._read(snapshot, first, end, pauses)
             seq = end - 1
             if leaves:
-                extension = await self._lake.run_in_thread(partial(extend, state, sorted(leaves)))
+                extension = await self._lake.run_in_thread(extend, state, sorted(leaves))
                 await self._commit(lease, extension, keys)
                 state = extension.after
                 total += len(leaves)

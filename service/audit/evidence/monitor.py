@@ -8,7 +8,6 @@ often as stored files are verified, and records differences in the log itself.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 import structlog
@@ -259,8 +258,7 @@ class Monitor(MeasuredJob):
     ) -> None:
         done, whole, complete = signed.done, CompactRange(), list[bytes]()
         for number, first, end, _ in bounds:
-            read = partial(read_checkpoints, tree=tree, tile_number=number)
-            for checkpoint in await self._store.read_at_once(read):
+            for checkpoint in await self._store.read_at_once(read_checkpoints, tree, number):
                 signed.add(tree, checkpoint)
             found = await self._find_tile(tree, number, first, end, losses)
             if found.differences:  # rows may have been pruned meanwhile: look again
@@ -285,12 +283,12 @@ class Monitor(MeasuredJob):
             stored = await within(session, read_tile, tree.tenant_id, 1, number)
         snapshot = await self._store.snapshot(tree.tenant_id)
         days = days_between(snapshot, first, end)
-        query = partial(read_day_keys, tenant_id=tree.tenant_id, days=days)
-        keys = await self._store.read_at_once(query)
+        keys = await self._store.read_at_once(read_day_keys, tree.tenant_id, days)
         tile, leaves = _Tile(), list[Leaf]()
         try:
-            read = partial(leaves_between, self._lake.segments, snapshot, first, end, keys)
-            leaves = await self._lake.run_in_thread(read)
+            leaves = await self._lake.run_in_thread(
+                leaves_between, self._lake.segments, snapshot, first, end, keys
+            )
         except StoreUnreachable:
             raise
         except StoreFault as fault:

@@ -4,7 +4,6 @@ import base64
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Final
 
@@ -125,7 +124,7 @@ class Prover:
         Raises AuditRowNotFound, CHECKPOINT_NOT_FOUND, ROW_PRUNED, NotSignedYet, and LeavesDiffer
         if it is not as it was signed: also if rows around it were pruned after `log` was opened.
         """
-        found = await self.store.read_at_once(partial(self._look, seq=seq, size=size))
+        found = await self.store.read_at_once(self._look, seq, size)
         if found is None:
             if (await self.log.row(seq)).num_rows == 0:
                 raise AuditRowNotFound

@@ -8,7 +8,6 @@ hashes that stay tell nothing of its rows.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 from typing import Final
 
 import structlog
@@ -112,11 +111,11 @@ async def plan_pruning(
         is_lost = has_lost or any(loss.touches(first, end) for loss in losses)
         if not is_lost and not days_between(past, first, end):
             continue
-        query = partial(read_groups, tree=tree, first=number * GROUP, end=(number + 1) * GROUP)
-        groups = await store.read_at_once(query)
-        read = partial(_read, lake.segments, snapshot, past, first, end, keys)
+        groups = await store.read_at_once(read_groups, tree, number * GROUP, (number + 1) * GROUP)
         try:
-            leaves = await lake.run_in_thread(read)
+            leaves = await lake.run_in_thread(
+                _read, lake.segments, snapshot, past, first, end, keys
+            )
         except StoreFault as fault:
             going = (each for each in groups if days_between(past, each.first_seq, each.end_seq))
             plan.lose(fault, going)
@@ -124,9 +123,8 @@ async def plan_pruning(
         for group in groups:
             _plan_group(plan, group, group.among(leaves), losses)
     # Rows that the tree never had, such as those of a suspended one, need no hashes.
-    behind = partial(_count_rows, lake.segments, past, tree.last_seq + 1)
     try:
-        plan.rows += await lake.run_in_thread(behind)
+        plan.rows += await lake.run_in_thread(_count_rows, lake.segments, past, tree.last_seq + 1)
     except StoreFault as fault:
         plan.lose(fault)
     return plan

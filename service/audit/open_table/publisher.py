@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -138,7 +137,7 @@ class Publisher(LeasedJob):
             dropped = [key for key in keys if key in known]
             for key in dropped:
                 # Before the table is forgotten: from then on its data files may be unlinked.
-                await self._run(partial(self.places.table(key).remove))
+                await self._run(self.places.table(key).remove)
             async with lease.write() as work:
                 for key in dropped:
                     await delete_table(work.session, key)
@@ -158,9 +157,9 @@ class Publisher(LeasedJob):
             table = self.places.table(key)
             since = at - self._kept_for
             with suppress(TableMissing):  # then it has no snapshots
-                head = await self._run(partial(table.read, versions[key]))
+                head = await self._run(table.read, versions[key])
                 if head is not None:
-                    held |= await self._run(partial(table.named, head, since))
+                    held |= await self._run(table.named, head, since)
         return [segment for segment in retired if segment.segment_id not in held]
 
     async def published_before(self) -> datetime | None:
@@ -191,10 +190,10 @@ class Publisher(LeasedJob):
         head = before
         is_new = before is None or not (_is_current(before, change) and state.is_fenced(key))
         if head is None or is_new:
-            head = await self._run(partial(table.write, before, change))
+            head = await self._run(table.write, before, change)
         await self._commit(lease, key, before.version if before else None, head, rows, at)
         # After the commit: readers without the catalog must not meet an uncommitted version.
-        await self._run(partial(table.announce, head))
+        await self._run(table.announce, head)
         published = Published(
             key=key,
             location=table.location,
@@ -231,13 +230,13 @@ class Publisher(LeasedJob):
         head = await self._read(table, key, state)
         if head is None:
             return Expired(key, 0, 0)
-        expired = await self._run(partial(table.expire, head, at - self._kept_for, at))
+        expired = await self._run(table.expire, head, at - self._kept_for, at)
         if expired is not None:
             # The time of the publication stays: segments retired since may still be in the table.
             await self._commit(lease, key, head.version, expired, line.rows, line.published_at)
-            await self._run(partial(table.announce, expired))
+            await self._run(table.announce, expired)
         grace = timedelta(seconds=self._settings.retired_grace_s)
-        swept = await self._run(partial(table.sweep, expired or head, at - grace))
+        swept = await self._run(table.sweep, expired or head, at - grace)
         return Expired(key, head.snapshots - expired.snapshots if expired else 0, swept)
 
     async def _read(self, table: TableFormat, key: TableKey, state: LakeState) -> TableHead | None:
@@ -251,13 +250,13 @@ class Publisher(LeasedJob):
             known is not None
             and line is not None
             and (line.published_at, version) == (published_at, known.version)
-            and await self._run(partial(table.is_current, known))
+            and await self._run(table.is_current, known)
         ):
             return known
         if line is not None and line.location != table.location:
             version = None
         try:
-            return await self._run(partial(table.read, version))
+            return await self._run(table.read, version)
         except TableMissing as error:
             _log.warning("lake_table_started_over", table=key.name, missing=str(error))
             return None
@@ -285,11 +284,11 @@ class Publisher(LeasedJob):
         # Only once it is committed: a head that was refused must not be taken for the table's.
         self._heads[key] = at, head
 
-    async def _run(self, work: Callable[[], _Result]) -> _Result:
-        """The result of `work` on a table, in a thread. Raises StoreUnavailable, LeaseLost."""
+    async def _run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
+        """The result of `function` on a table, in a thread. Raises StoreUnavailable, LeaseLost."""
         try:
             with _overtaken_as_lost():
-                return await run_uncancellable(work)
+                return await run_uncancellable(function, *arguments)
         except OSError as error:
             raise file_fault(error) from error
 

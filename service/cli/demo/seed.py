@@ -295,9 +295,7 @@ async def seed_demo(services: Services, now: datetime, on_progress: Show) -> boo
             return False
         builder = OrganisationBuilder(work, services, profile, calendar)
         org = await builder.build(DEMO_ORG)
-        history = await services.lake.run_in_thread(
-            partial(History, profile, calendar, builder.actors())
-        )
+        history = await services.lake.run_in_thread(History, profile, calendar, builder.actors())
         usage = history.usage()
         for binding in builder.bindings.values():
             _mark_used(binding, usage)
@@ -367,7 +365,7 @@ async def _store(
     total = history.rows + sum(batch.rows for batch in batches)
     for day in history.days:
         recorded = [batch for batch in batches if batch.day == day.day]
-        rows = await services.lake.run_in_thread(partial(_rows, history, day, recorded, seq + done))
+        rows = await services.lake.run_in_thread(_rows, history, day, recorded, seq + done)
         if rows.num_rows == 0:
             continue
         segment = await services.lake.store_rows(org.id, day.day, new_id("seg"), rows)
