@@ -118,27 +118,29 @@ def test_a_failure_while_typing_is_told_and_the_page_stays_until_enter(
     page.evaluate("document.body.dataset.kept = 'yes'")
     dialog = page.get_by_role("dialog")
 
-    def fail(route: Route) -> None:
-        if route.request.is_navigation_request():
+    is_down = True
+
+    def answer(route: Route) -> None:
+        if not is_down or route.request.is_navigation_request():
             route.continue_()
         elif status is None:
             route.abort()
         else:
             route.fulfill(status=status)
 
-    page.route("**/find?*", fail)
+    page.route("**/find?*", answer)
     page.keyboard.type("keys")
     expect(dialog.get_by_text("The search did not answer")).to_be_in_viewport()
     expect(results(page)).to_have_count(0)
     expect_no_violations(page)
     assert (page.url, page.evaluate("document.body.dataset.kept")) == (here, "yes")
 
-    page.unroute("**/find?*")
+    is_down = False
     page.keyboard.type(" api")
     expect(results(page).first).to_be_visible()
     expect(dialog.get_by_text("The search did not answer")).to_have_count(0)
 
-    page.route("**/find?*", fail)
+    is_down = True
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{visit.place.overview}/find?q=keys+api")
     visit.complaints = [text for text in visit.complaints if "Failed to load" not in text]

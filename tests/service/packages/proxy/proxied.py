@@ -25,6 +25,7 @@ from tests.package_documents import (
     simple_page,
     wheel_name,
 )
+from tests.polling import until
 from tests.service.gates import Gate
 from tests.service.packages.install_tokens.jobs import INSTALL, Key, bearer, new_key
 from tests.service.packages.proxy.registry import FakeRegistry
@@ -141,6 +142,15 @@ class Proxied:
     async def events(self) -> list[str]:
         """What they say."""
         return [row["event"] for row in await self.rows()]
+
+    async def forget_files(self) -> None:
+        """Empty the cache of files, as an operator may at any time."""
+        files = self.world.services.proxy.files
+        # A client has all of a file before the file gets its name in the cache.
+        await until(lambda: not files._tasks)
+        for file in self.world.services.settings.data_dir.glob("package-cache*/**/kept/*/*"):
+            file.unlink()
+        files._loaded.clear()
 
     async def policy(self, **document: Any) -> None:
         async with self.world.services.store.write() as work:

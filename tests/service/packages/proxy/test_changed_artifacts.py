@@ -38,13 +38,6 @@ async def serve_and_change(proxied: Proxied, old: bytes = OLD_FILE, new: bytes =
     return path
 
 
-def forget_cached(proxied: Proxied) -> None:
-    """Empty the cache of files, as an operator may at any time."""
-    for folder in proxied.world.services.settings.data_dir.glob("package-cache*/**/kept/*/*"):
-        folder.unlink()
-    proxied.world.services.proxy.files._loaded.clear()
-
-
 async def test_the_file_that_was_served_is_served_on(proxied: Proxied):
     """A client that checks the old digest succeeds."""
     path = await serve_and_change(proxied)
@@ -78,7 +71,7 @@ async def test_without_the_old_file_the_name_is_refused_in_every_mode(proxied: P
     """It is not at the registry any more, and the other one must not take its place."""
     path = await serve_and_change(proxied)
     await proxied.policy(mode=mode)
-    forget_cached(proxied)
+    await proxied.forget_files()
     answers = [await proxied.send(method, path) for method in ("GET", "HEAD", "GET")]
 
     assert [answer.status_code for answer in answers] == [302] * 3
@@ -93,7 +86,7 @@ async def test_without_the_old_file_the_name_is_refused_in_every_mode(proxied: P
 async def test_what_was_served_is_known_after_a_restart_and_to_every_process(proxied: Proxied):
     """The cache may be deleted at any time."""
     path = await serve_and_change(proxied)
-    forget_cached(proxied)
+    await proxied.forget_files()
     async with second_process(proxied) as other:
         assert (await other.get(path)).status_code == 302
 

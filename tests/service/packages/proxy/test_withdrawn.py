@@ -16,7 +16,6 @@ from tests.interpreters import run_module
 from tests.package_documents import SIMPLE, simple_page
 from tests.service.packages.proxy.proxied import Proxied, deny, second_process, shown, wheel_of
 from tests.service.packages.proxy.registry import Asked, head
-from tests.service.packages.proxy.test_changed_artifacts import forget_cached
 
 NPM_PATH = "npm/left-pad/-/left-pad-1.0.0.tgz"
 OTHER = wheel_of("foo", "2.0")
@@ -212,7 +211,7 @@ async def test_only_a_rule_for_what_is_withdrawn_lets_it_through(
 async def test_an_allowed_one_comes_from_the_cache_alone(proxied: Proxied):
     path = await withdrawn(proxied)
     await proxied.policy(allow=[deny("pypi", "foo", withdrawn=True)])
-    forget_cached(proxied)
+    await proxied.forget_files()
 
     assert (await proxied.get(path)).status_code == 404
     assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 1

@@ -77,9 +77,7 @@ async def test_a_file_is_told_to_be_in_the_cache_of_the_proxy(proxied: Proxied) 
     await import_records(proxied.world, osv_record("MAL-1", "foo", "PyPI"))
 
     before = (await affected(proxied.world, "MAL-1"))["files"]
-    folder = proxied.world.services.settings.data_dir
-    for file in folder.glob("package-cache*/**/kept/*/*"):
-        file.unlink()
+    await proxied.forget_files()
     after = (await affected(proxied.world, "MAL-1"))["files"]
 
     assert [(each["version"], each["is_cached"]) for each in before] == [("1.0", True)]
