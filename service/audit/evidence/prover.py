@@ -32,6 +32,7 @@ from analytics.evidence.merkle import (
 )
 from analytics.evidence.notes import Checkpoint, Note, VerifierKey, inclusion_text
 from analytics.model.filters import parse_query
+from analytics.model.instants import utc_day
 from analytics.model.log_envelopes import AuditPruned
 from analytics.model.schema import audit_id
 from service.audit.evidence.keys import read_verifier_keys
@@ -135,12 +136,12 @@ class Prover:
             raise await self._pruned(seq)
         rows = await self._rows(group)
         row = rows.filter(pc.equal(rows.column("seq"), seq))
-        if row.num_rows == 0 or not self.log.shows(row.column("created_at")[0].as_py()):
+        created_at = row.column("created_at")[0].as_py() if row.num_rows else None
+        if created_at is None or not self.log.shows(created_at):
             raise AuditRowNotFound
         leaves = self._leaves(group, rows, parts.keys)
         index = group.first_index + [leaf_seq for leaf_seq, _ in leaves].index(seq)
-        ((day, _),) = split_by_day(row)
-        (entry,) = entries(row, self.log.org.id, parts.keys[day])
+        (entry,) = entries(row, self.log.org.id, parts.keys[utc_day(created_at)])
         tree = await self._tree(parts, {group.number: leaves})
         hashes = tree.inclusion(index, signed.size)
         try:
