@@ -138,7 +138,7 @@ class Check:
         self._report.findings += staying
         self._report.notes += swept
         self._report.notes += [
-            Finding(FaultKind.LOST_ROWS, loss.detail, loss.tenant_id, loss.day, loss.segment_id)
+            Finding(FaultKind.LOST_ROWS, loss.detail, loss.tenant_id, loss.day, loss.id)
             for loss in losses
         ]
         await self._check_segments(segments)

@@ -66,7 +66,7 @@ async def verification_data(session: AsyncSession, since: datetime) -> dict[str,
             {
                 "org": slugs[each.tenant_id],
                 "day": str(each.day),
-                "segment": each.segment_id,
+                "segment": each.id,
                 "rows": each.rows,
                 "first_seq": each.min_seq,
                 "last_seq": each.max_seq,

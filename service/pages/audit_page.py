@@ -66,7 +66,8 @@ from service.pages.summary_panel import (
     load_summary_panel,
     or_unavailable,
 )
-from service.store.lost_segments import Loss, losses_within
+from service.store.lost_segments import losses_within
+from service.store.tables import LostSegment
 from service.web.models import ParsedQuery, Request
 from service.web.responses import json_answer
 
@@ -152,7 +153,7 @@ class Results:
     summary: Later[SummaryPanel | SummaryUnavailable]
     guarded: Later[int | None]
     unknown: list[UnknownValue] | None
-    losses: Sequence[Loss] = ()
+    losses: Sequence[LostSegment] = ()
 
 
 @dataclass(frozen=True, slots=True)

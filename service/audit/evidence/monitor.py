@@ -43,8 +43,8 @@ from service.audit.evidence.trees import (
     set_rows,
 )
 from service.audit.leased_job import MeasuredJob
-from service.store.lost_segments import Loss, list_losses
-from service.store.tables import EvidenceCheckpoint, EvidenceTile, EvidenceTree
+from service.store.lost_segments import list_losses
+from service.store.tables import EvidenceCheckpoint, EvidenceTile, EvidenceTree, LostSegment
 from service.store.transaction import within
 
 NAMED_MAX: Final = 10
@@ -79,7 +79,12 @@ class _Tile:
     groups: list[tuple[bytes, Sequence[Leaf]]] = field(default_factory=list)
 
     def add(
-        self, group: Group, rows: Sequence[Leaf], root: bytes, tail: bytes, losses: Sequence[Loss]
+        self,
+        group: Group,
+        rows: Sequence[Leaf],
+        root: bytes,
+        tail: bytes,
+        losses: Sequence[LostSegment],
     ) -> None:
         """Compare a group's rows with its root or, if it is not full, with the tree's tail."""
         leaves: Sequence[Leaf] = ()
@@ -254,7 +259,7 @@ class Monitor(MeasuredJob):
         tree: TreeState,
         signed: _Signed,
         bounds: Sequence[tuple[int, int, int, bool]],
-        losses: Sequence[Loss],
+        losses: Sequence[LostSegment],
     ) -> None:
         done, whole, complete = signed.done, CompactRange(), list[bytes]()
         for number, first, end, _ in bounds:
@@ -274,7 +279,7 @@ class Monitor(MeasuredJob):
             done.differences.append(f"the tree has {whole.size} rows instead of {tree.size}")
 
     async def _find_tile(
-        self, tree: TreeState, number: int, first: int, end: int, losses: Sequence[Loss]
+        self, tree: TreeState, number: int, first: int, end: int, losses: Sequence[LostSegment]
     ) -> _Tile:
         # A row before the first one of the tree is as wrong as any between two others.
         first = 0 if number == 0 else first

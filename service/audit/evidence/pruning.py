@@ -37,9 +37,9 @@ from service.audit.evidence.trees import (
     set_rows,
 )
 from service.audit.lake import Lake
-from service.store.lost_segments import Loss, list_losses
+from service.store.lost_segments import list_losses
 from service.store.store import Store
-from service.store.tables import PrunedLeaves
+from service.store.tables import LostSegment, PrunedLeaves
 from service.store.transaction import within
 
 RANGES_MAX: Final = 100
@@ -151,7 +151,7 @@ def _read(
 
 
 def _plan_group(
-    plan: PrunePlan, group: Group, rows: Sequence[Leaf], losses: Sequence[Loss]
+    plan: PrunePlan, group: Group, rows: Sequence[Leaf], losses: Sequence[LostSegment]
 ) -> None:
     """Add the group, whose stored rows are `rows`."""
     own = [seq for seq, leaf in rows if leaf]

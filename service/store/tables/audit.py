@@ -102,7 +102,8 @@ class LostSegment(Base):
     """A segment that the operator gave up: its file was damaged or missing, and there is no copy.
 
     It is retired, and this line stays until its day is past retention, so that all who read the day
-    are told that rows of it are missing. `damage` is the kind of what was wrong.
+    are told that rows of it are missing: they had seq in `min_seq` to `max_seq`. `damage` is the
+    kind of what was wrong.
     """
 
     __tablename__ = "lost_segments"
@@ -115,6 +116,18 @@ class LostSegment(Base):
     max_seq: Mapped[int]
     damage: Mapped[str]
     lost_at: Mapped[datetime]
+
+    def touches(self, first: int, end: int) -> bool:
+        """Whether rows with seqs from `first` to before `end` may be among them."""
+        return self.min_seq < end and self.max_seq >= first
+
+    @property
+    def detail(self) -> str:
+        """What was lost, but for where."""
+        rows = f"{self.rows} row{'' if self.rows == 1 else 's'}"
+        return (
+            f"{rows} (seq {self.min_seq} to {self.max_seq}), given up at {self.lost_at:%F %T} UTC"
+        )
 
 
 class ImportedFile(Base):
