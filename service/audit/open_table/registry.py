@@ -28,6 +28,9 @@ NAMESPACE: Final = "countersign"
 """The names by which SQL catalogs of pyiceberg and Java find the tables."""
 
 _TYPE: Final = "TABLE"
+_IS_OURS: Final = and_(
+    IcebergCatalogEntry.catalog_name == CATALOG, IcebergCatalogEntry.table_namespace == NAMESPACE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,7 @@ async def list_versions(
     """The current version of each table; that of an Iceberg table is what its catalog names."""
     lines = await session.execute(
         select(IcebergCatalogEntry.table_name, IcebergCatalogEntry.metadata_location).where(
-            IcebergCatalogEntry.catalog_name == CATALOG,
-            IcebergCatalogEntry.table_namespace == NAMESPACE,
+            _IS_OURS
         )
     )
     named = dict(lines.all())
@@ -154,11 +156,7 @@ async def set_head(
 async def _set_metadata(
     session: AsyncSession, key: TableKey, before: str | None, after: str
 ) -> None:
-    is_table = and_(
-        IcebergCatalogEntry.catalog_name == CATALOG,
-        IcebergCatalogEntry.table_namespace == NAMESPACE,
-        IcebergCatalogEntry.table_name == key.name,
-    )
+    is_table = and_(_IS_OURS, IcebergCatalogEntry.table_name == key.name)
     if before is None:
         await _add_namespace(session)
         # The entry of a former table, whose metadata is gone or elsewhere.
@@ -207,11 +205,7 @@ async def delete_table(session: AsyncSession, key: TableKey) -> None:
     )
     if key.format is FormatName.ICEBERG:
         await session.execute(
-            delete(IcebergCatalogEntry).where(
-                IcebergCatalogEntry.catalog_name == CATALOG,
-                IcebergCatalogEntry.table_namespace == NAMESPACE,
-                IcebergCatalogEntry.table_name == key.name,
-            )
+            delete(IcebergCatalogEntry).where(_IS_OURS, IcebergCatalogEntry.table_name == key.name)
         )
 
 
