@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from analytics.model.retention import Tier
 from service.core.errors import NotFound, OrgNotFound
@@ -91,13 +92,7 @@ async def find_member(session: AsyncSession, org: Organisation, name: str) -> Me
     """The present member with this id or email address, or None."""
     if not name.isprintable():  # no member's is not, and a database refuses half a surrogate pair
         return None
-    return await session.scalar(
-        select(Member).where(
-            Member.tenant_id == org.id,
-            or_(Member.id == name, Member.email == name),
-            Member.removed_at.is_(None),
-        )
-    )
+    return await session.scalar(_members(org).where(or_(Member.id == name, Member.email == name)))
 
 
 async def get_member(session: AsyncSession, org: Organisation, name: str) -> Member:
@@ -110,12 +105,7 @@ async def get_member(session: AsyncSession, org: Organisation, name: str) -> Mem
 
 async def list_members(session: AsyncSession, org: Organisation) -> Sequence[Member]:
     """The present members, by email address."""
-    query = (
-        select(Member)
-        .where(Member.tenant_id == org.id, Member.removed_at.is_(None))
-        .order_by(Member.email)
-    )
-    return (await session.scalars(query)).all()
+    return (await session.scalars(_members(org).order_by(Member.email))).all()
 
 
 async def list_members_from(
@@ -125,18 +115,13 @@ async def list_members_from(
 
     Only addresses that contain `containing`, case-insensitively.
     """
-    query = (
-        select(Member)
-        .where(
-            Member.tenant_id == org.id,
-            Member.removed_at.is_(None),
-            Member.email > after,
-            Member.email.icontains(containing, autoescape=True),
-        )
-        .order_by(Member.email)
-        .limit(limit)
-    )
+    query = _page(_members(org), Member.email, containing, after, limit)
     return (await session.scalars(query)).all()
+
+
+def _members(org: Organisation) -> Select[Member]:
+    """The present ones."""
+    return select(Member).where(Member.tenant_id == org.id, Member.removed_at.is_(None))
 
 
 async def list_named_from(
@@ -151,17 +136,19 @@ async def list_named_from(
 
     Only names that contain `containing`, case-insensitively.
     """
-    query = (
-        select(table)
-        .where(
-            table.tenant_id == org.id,
-            table.name > after,
-            table.name.icontains(containing, autoescape=True),
-        )
-        .order_by(table.name)
-        .limit(limit)
-    )
-    return (await session.scalars(query)).all()
+    query = select(table).where(table.tenant_id == org.id)
+    return (await session.scalars(_page(query, table.name, containing, after, limit))).all()
+
+
+def _page(
+    query: Select[_Made],
+    name: InstrumentedAttribute[str],
+    containing: str,
+    after: str,
+    limit: int,
+) -> Select[_Made]:
+    found = query.where(name > after, name.icontains(containing, autoescape=True))
+    return found.order_by(name).limit(limit)
 
 
 async def list_names(
