@@ -27,6 +27,7 @@ from analytics.open_table.table_format import (
     TENANT_COLUMN,
     FormatName,
     SnapshotChange,
+    TableFormat,
     TableHead,
     TableMissing,
     TableOvertaken,
@@ -63,11 +64,11 @@ class _Commit:
     removed: frozenset[str]
 
 
-class DeltaLakeTable:
-    """See `TableFormat`. A version is a number of the log."""
+class DeltaLakeTable(TableFormat):
+    """A version is a number of the log, which all readers read, and of which all is used."""
 
     name = FormatName.DELTA
-    library_errors: tuple[type[Exception], ...] = (DeltaError,)
+    library_errors = (DeltaError,)
 
     def __init__(self, location: str, files: MetadataFiles) -> None:
         self.location = location
@@ -116,7 +117,8 @@ class DeltaLakeTable:
             )
             # Durable before the database names the version: it would not be found after power loss.
             self._files.sync([self._commit_file(version + 1)])
-            return self._after(head, change, version + 1)
+            files = change.files_after(head)
+            return self._head_of(version + 1, files, change.complete_through_seq)
 
     @reports_codes_only
     def is_current(self, head: TableHead) -> bool:
@@ -126,10 +128,6 @@ class DeltaLakeTable:
             self._commit_file(int(head.version) + more).rpartition("/")[2] for more in (0, 1)
         )
         return last in names and next_one not in names
-
-    @reports_codes_only
-    def announce(self, head: TableHead) -> None:
-        """See `TableFormat`: all readers read the log."""
 
     @reports_codes_only
     def named(self, head: TableHead, since: datetime) -> frozenset[str]:
@@ -186,11 +184,6 @@ class DeltaLakeTable:
         if _version_in(pointer) != version:
             for name in self._checkpoint_files(version)[:-1]:
                 self._files.delete(f"{self._log}/{name}")
-
-    @reports_codes_only
-    def sweep(self, head: TableHead, before: datetime) -> int:
-        """See `TableFormat`: everything in the log is used."""
-        return 0
 
     @reports_codes_only
     def remove(self) -> None:
@@ -260,30 +253,18 @@ class DeltaLakeTable:
         version = table.version()
         content = self._files.read(self._commit_file(version))
         complete = None if content is None else _commit(version, content).complete_through_seq
-        return TableHead(
-            version=str(version),
-            snapshot=str(version),
-            files={segment_id_of(path): f"{self.location}/{path}" for path in paths},
-            complete_through_seq=complete or 0,
-            snapshots=self._count_commits(),
-        )
+        files = {segment_id_of(path): f"{self.location}/{path}" for path in paths}
+        return self._head_of(version, files, complete or 0)
 
-    def _after(self, head: TableHead | None, change: SnapshotChange, version: int) -> TableHead:
-        """The table at `version`, which was committed as `change` of `head`."""
-        files = dict(head.files) if head else {}
-        for segment_id in change.removed:
-            del files[segment_id]
-        files |= {segment.segment_id: uri for segment, uri in change.added}
+    def _head_of(self, version: int, files: dict[str, str], complete_through: int) -> TableHead:
+        names = self._files.names(self._log)
         return TableHead(
             version=str(version),
             snapshot=str(version),
             files=files,
-            complete_through_seq=change.complete_through_seq,
-            snapshots=self._count_commits(),
+            complete_through_seq=complete_through,
+            snapshots=sum(_COMMIT.fullmatch(name) is not None for name in names),
         )
-
-    def _count_commits(self) -> int:
-        return sum(_COMMIT.fullmatch(name) is not None for name in self._files.names(self._log))
 
     def _commits(self) -> list[_Commit]:
         """The commits whose files are in the log, in any order."""

@@ -45,6 +45,7 @@ from analytics.open_table.table_format import (
     COMPLETE_THROUGH,
     FormatName,
     SnapshotChange,
+    TableFormat,
     TableHead,
     TableMissing,
     segment_id_of,
@@ -91,11 +92,10 @@ def _dated(update: TableUpdate, at_ms: int) -> TableUpdate:
     return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": at_ms}))
 
 
-class IcebergTable:
-    """See `TableFormat`. A version is the URI of a metadata file."""
+class IcebergTable(TableFormat):
+    """A version is the URI of a metadata file; the catalog says which one is current."""
 
     name = FormatName.ICEBERG
-    library_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, location: str, files: MetadataFiles) -> None:
         self.location = location
@@ -122,11 +122,7 @@ class IcebergTable:
             updates += [AddSchemaUpdate(schema=ICEBERG_SCHEMA), SetCurrentSchemaUpdate()]
         updates += self._snapshot(table.metadata, change, removed)
         table = self._commit(table, updates, change.at)
-        files = dict(head.files) if head else {}
-        for segment_id in change.removed:
-            files.pop(segment_id, None)
-        files |= {segment.segment_id: uri for segment, uri in change.added}
-        return self._head(table, files)
+        return self._head(table, change.files_after(head))
 
     @reports_codes_only
     def named(self, head: TableHead, since: datetime) -> frozenset[str]:
@@ -149,11 +145,6 @@ class IcebergTable:
         table.maintenance.expire_snapshots().by_ids(old).commit()
         self._files.sync([table.metadata_location])
         return self._head(table, head.files)
-
-    @reports_codes_only
-    def is_current(self, head: TableHead) -> bool:
-        """See `TableFormat`: the catalog says it."""
-        return True
 
     @reports_codes_only
     def announce(self, head: TableHead) -> None:

@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from analytics.open_table.table_format import TableFormat
 
 _REASONS: Final = (
     re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>"),
@@ -21,12 +23,7 @@ class StorageFailed(OSError):
     """A failure in our own words, which contain nothing of an answer."""
 
 
-class _Located(Protocol):
-    location: str
-    library_errors: tuple[type[Exception], ...]
-
-
-_Table = TypeVar("_Table", bound=_Located)
+_Table = TypeVar("_Table", bound=TableFormat)
 
 
 def reports_codes_only(

@@ -60,6 +60,13 @@ class SnapshotChange:
     complete_through_seq: int
     at: datetime
 
+    def files_after(self, head: TableHead | None) -> dict[str, str]:
+        """The files of the snapshot that follows `head` (None: of the first one)."""
+        files = dict(head.files) if head else {}
+        for segment_id in self.removed:
+            files.pop(segment_id, None)
+        return files | {segment.segment_id: uri for segment, uri in self.added}
+
 
 class TableFormat(Protocol):
     """One table. All methods block, and raise OSError if the storage fails.
@@ -70,6 +77,8 @@ class TableFormat(Protocol):
 
     name: FormatName
     location: str
+    library_errors: tuple[type[Exception], ...] = ()
+    """What a library raises for the storage besides OSError."""
 
     def read(self, version: str | None) -> TableHead | None:
         """The table at `version` of the catalog; None if there is no table yet.
@@ -85,9 +94,11 @@ class TableFormat(Protocol):
 
     def is_current(self, head: TableHead) -> bool:
         """True if no other version followed `head`, which the catalog names."""
+        return True
 
     def announce(self, head: TableHead) -> None:
         """Show `head`, which is committed, to readers that do not ask the catalog."""
+        return
 
     def named(self, head: TableHead, since: datetime) -> frozenset[str]:
         """The ids of all segments in snapshots that were current at or after `since`."""
@@ -100,6 +111,7 @@ class TableFormat(Protocol):
 
     def sweep(self, head: TableHead, before: datetime) -> int:
         """Remove metadata files that no snapshot uses, written before `before`; return how many."""
+        return 0
 
     def remove(self) -> None:
         """Remove all metadata of the table; its data files are not its own."""
