@@ -30,29 +30,23 @@ GaugeMode = Literal["max", "livemax", "livemin", "livesum"]
 class SegmentCacheMetrics(CacheObserver):
     """What is counted of the cache of segments."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        uses = Counter(
+    def __init__(self, metrics: "Metrics") -> None:
+        uses = metrics.counter(
             "countersign_segment_cache_files",
             "Files of segments that were needed: found in the cache (hit), or fetched (miss).",
-            ["result"],
-            registry=registry,
+            "result",
         )
         self._hits, self._misses = uses.labels("hit"), uses.labels("miss")
-        self._bytes = Counter(
+        self._bytes = metrics.counter(
             "countersign_segment_cache_fetched_bytes",
             "Bytes of segments fetched from the object store.",
-            registry=registry,
         )
-        self._fetch_latency = Histogram(
-            "countersign_segment_cache_fetch_seconds",
-            "Time to fetch one file of a segment.",
-            buckets=_LATENCY_BUCKETS_S,
-            registry=registry,
+        self._fetch_latency = metrics.histogram(
+            "countersign_segment_cache_fetch_seconds", "Time to fetch one file of a segment."
         )
-        self._dropped = Counter(
+        self._dropped = metrics.counter(
             "countersign_segment_cache_evictions",
             "Files that were dropped from the cache to make room.",
-            registry=registry,
         )
 
     def hit(self, files: int) -> None:
@@ -82,32 +76,28 @@ WORK: Final = ("short query", "long query", "export")
 class TurnMetrics:
     """What is counted of turns."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.used = Counter(
+    def __init__(self, metrics: "Metrics") -> None:
+        self.used = metrics.counter(
             "countersign_tenant_work_seconds",
             "Of each tenant: time that its queries, pieces of its exports and requests ran.",
-            ["tenant", "work"],
-            registry=registry,
+            "tenant",
+            "work",
         )
-        self.refused = Counter(
+        self.refused = metrics.counter(
             "countersign_tenant_work_refused",
             "Of each tenant: queries that were refused, or waited too long for their turn.",
-            ["tenant"],
-            registry=registry,
+            "tenant",
         )
-        self.waits = Histogram(
+        self.waits = metrics.histogram(
             "countersign_turn_wait_seconds",
             "Time that a query, or a piece of an export, waited for its turn.",
-            ["work"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=registry,
+            "work",
         )
-        self.waiting = Gauge(
+        self.waiting = metrics.gauge(
             "countersign_turns_waiting",
             "Queries and pieces of exports that wait for their turn.",
-            ["work"],
-            registry=registry,
-            multiprocess_mode="livesum",
+            "work",
+            mode="livesum",
         )
         for work in WORK:
             self.waits.labels(work)
@@ -166,18 +156,14 @@ class Metrics:
         self._requests = self.counter(
             "countersign_http_requests", "Requests answered.", "method", "route", "status"
         )
-        self._latency = Histogram(
+        self._latency = self.histogram(
             "countersign_http_request_seconds",
             "Time from a request's arrival to its response's head.",
-            ["route"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=self._registry,
+            "route",
         )
-        self._loop_pauses = Histogram(
+        self._loop_pauses = self.histogram(
             "countersign_loop_pause_seconds",
             "How late the event loop was for a timer, four times a second.",
-            buckets=_LATENCY_BUCKETS_S,
-            registry=self._registry,
         )
         # Bounded like the labels; prometheus_client looks them up under a lock each time.
         self._requests_of = cache(self._requests.labels)
@@ -187,8 +173,8 @@ class Metrics:
         for collector in self._alike:
             self._registry.register(collector)
         self._add_proxy_metrics()
-        self.segment_cache = SegmentCacheMetrics(self._registry)
-        turns = TurnMetrics(self._registry)
+        self.segment_cache = SegmentCacheMetrics(self)
+        turns = TurnMetrics(self)
         self.request_ended = turns.request_ended
         self.query_turns = TurnsAt(turns, "short query", "long query")
         self.export_turns = TurnsAt(turns, "export", "export")
@@ -202,12 +188,10 @@ class Metrics:
             "result",
         )
         self._package_cache_of = cache(self._package_caches.labels)
-        self._upstream_latency = Histogram(
+        self._upstream_latency = self.histogram(
             "countersign_proxy_upstream_seconds",
             "Time from a request to a package registry to its response's head.",
-            ["ecosystem"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=self._registry,
+            "ecosystem",
         )
         self._circuits_open = self.gauge(
             "countersign_proxy_circuit_open",
@@ -251,6 +235,10 @@ class Metrics:
                 name, text, labels, registry=self._registry, multiprocess_mode=mode
             )
         return self._gauges[name]
+
+    def histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        """A new histogram of durations in seconds."""
+        return Histogram(name, text, labels, buckets=_LATENCY_BUCKETS_S, registry=self._registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. `route` is the pattern, not the path."""
