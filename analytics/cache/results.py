@@ -59,6 +59,9 @@ class CachedRows:
         return self.rows.drop_columns([SEGMENT_ID.name])
 
 
+_NOTHING: Final = CachedRows(frozenset(), AUDIT_SCHEMA.append(SEGMENT_ID).empty_table())
+
+
 class ResultCache:
     """Rows by tenant and conditions. Safe to use from several threads."""
 
@@ -68,7 +71,7 @@ class ResultCache:
     def find(self, tenant_id: str, conditions: tuple[Condition, ...]) -> CachedRows:
         """What is known of the rows that meet `conditions`; without segments if nothing is."""
         known: CachedRows | None = self._cache.find((tenant_id, conditions))[1]
-        return known or CachedRows(frozenset(), _schema().empty_table())
+        return known or _NOTHING
 
     def add(
         self,
@@ -89,13 +92,9 @@ class ResultCache:
             joined = pa.concat_tables([joined.filter(pc.invert(is_double)), rows]).combine_chunks()
         kept = CachedRows(known.segment_ids | added, joined)
         if kept.size > RESULT_BYTES_MAX:
-            kept = CachedRows(added, _schema().empty_table() if rows is None else rows)
+            kept = CachedRows(added, _NOTHING.rows if rows is None else rows)
         if kept.size <= RESULT_BYTES_MAX:
             terms = sum(
                 ENTRY_BYTES + len(term.text) for condition in conditions for term in condition.terms
             )
             self._cache.keep((tenant_id, conditions), kept, kept.size + terms)
-
-
-def _schema() -> pa.Schema:
-    return AUDIT_SCHEMA.append(SEGMENT_ID)

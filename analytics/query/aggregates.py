@@ -105,8 +105,11 @@ def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
 
 def by_step(steps: pa.Array, values: pa.Array) -> pa.Table:
     """How many lines there are by step of time and value, as `step`, `value` and `rows`."""
-    lines = pa.table({"step": steps, "value": values}).group_by(["step", "value"])
-    return lines.aggregate([([], "count_all")]).rename_columns(["step", "value", "rows"])
+    lines = pa.table({"step": steps, "value": values})
+    if not lines.num_rows:  # of most alert rules: to group nothing takes as long as a few rows
+        return lines.append_column("rows", steps)
+    counted = lines.group_by(["step", "value"]).aggregate([([], "count_all")])
+    return counted.rename_columns(["step", "value", "rows"])
 
 
 def over_time(rows: pa.Table, step: timedelta, column: str | None = "decision") -> pa.Table:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from analytics.model.filters import (
     FILTER_COLUMNS,
+    VALUES_MAX,
     Condition,
     Query,
     Term,
@@ -33,6 +34,9 @@ from service.web.models import Request
 WINDOW_MAX: Final = timedelta(days=7)
 SIGMA_CHARS_MAX: Final = 16 * 1024
 CONDITIONS_MAX: Final = 10
+FILTERS_MAX: Final = VALUES_MAX - 3
+"""Addresses of its rows name a value of `per` and two instants besides."""
+
 REVOKED: Final = "@revoked"
 """In place of a repository id: the repositories of which every binding is revoked."""
 
@@ -257,6 +261,8 @@ def _parse_filters(rule: AlertRule) -> str:
         return ""
     query = parse_saved_query(rule.query)
     filters = parse_qs(query)
+    if sum(map(len, filters.values())) > FILTERS_MAX:
+        raise Invalid(f"query must have at most {FILTERS_MAX} filter values", field="query")
     if not filters.keys() <= FILTER_COLUMNS.keys():
         raise Invalid(
             "query must be filters without a time, such as event=blocklist_hit", field="query"

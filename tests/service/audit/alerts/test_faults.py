@@ -13,7 +13,7 @@ from analytics.query.aggregates import by_step
 from analytics.query.buckets import Bucket
 from service.audit.alerts import alerts_api, counting, watcher
 from service.audit.alerts.firings import silences, usual_before
-from service.audit.alerts.rules import parse_rule
+from service.audit.alerts.rules import FILTERS_MAX, parse_rule
 from service.store.tables import AlertRuleEntry, Binding
 from tests.analytics.samples import sample_row
 from tests.conftest import START
@@ -51,14 +51,21 @@ async def test_a_rule_of_too_many_rows_keeps_no_other_waiting(audit, monkeypatch
     assert len((await response.get_json())["alerts"]) == 1
 
 
-async def test_a_rule_of_as_many_filters_as_there_may_be_fires(audit):
+async def test_a_rule_of_as_many_filters_as_there_may_be_fires_and_names_its_rows(audit):
     """Its rows are those of further conditions, which must not be too many for one query."""
-    actors = "&".join(f"actor=key_{number}" for number in range(VALUES_MAX))
-    await create(audit, query=actors, at_least=1)
+    rule = {
+        "query": "&".join(f"actor=key_{number}" for number in range(FILTERS_MAX)),
+        "at_least": 1,
+        "per": "package",
+    }
+    await create(audit, **rule)
     await audit.accept([sample_row(START, actor="key_7")])
 
-    assert len(await fired(audit)) == 1
-    assert (await tried(audit, query=actors, at_least=1))["count"] == 1
+    (alert,) = await fired(audit)
+    (backtested,) = (await tried(audit, **rule))["alerts"]
+    for query in (alert["query"], backtested["query"]):
+        found = await ask(audit, "get", f"/api/v1/admin/orgs/acme/audit?{query}")
+        assert [row["actor"] for row in found["entries"]] == ["key_7"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,27 @@ async def test_only_organisations_with_new_rows_are_looked_at(audit, opened):
     assert opened == ["other", "acme"]
 
 
+@pytest.mark.parametrize(("news_max", "are_counted"), [(100, 1), (1, 2)])
+async def test_a_rule_of_which_no_row_is_new_is_not_counted(
+    audit, monkeypatch, news_max, are_counted
+):
+    """Most rules have no row in most rounds. Of more rows than that, counts tell."""
+    counted, count = [], watcher.count
+
+    async def noted(*arguments: Any) -> Any:
+        counted.append(arguments[2].name)
+        return await count(*arguments)
+
+    monkeypatch.setattr(watcher, "count", noted)
+    monkeypatch.setattr(watcher, "NEWS_MAX", news_max)
+    await create(audit, at_least=2)
+    await create(audit, name="Other", query="decision=BLOCKED&package=!left-pad")
+    await audit.accept([sample_row(START, package_name="left-pad") for _ in range(2)])
+
+    assert len(await fired(audit)) == 1
+    assert sorted(counted) == ["Blocked", "Other"][:are_counted]
+
+
 async def test_silences_are_evaluated_once_an_hour(audit, opened):
     await create(audit, **SILENT)
     await fired(audit)

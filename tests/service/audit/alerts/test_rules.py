@@ -40,6 +40,7 @@ correlation:
         ({"query": ""}, "query"),
         ({"query": "package=a&last=7d"}, "query"),
         ({"query": "colour=red"}, "query"),
+        ({"query": "&".join(f"actor=a{n}" for n in range(98))}, "at most 97 filter values"),
         ({"window": "5s"}, "window"),
         ({"window": "90d"}, "window"),
         ({"window": "30m", "kind": "silence"}, "window"),
