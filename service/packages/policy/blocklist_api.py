@@ -22,7 +22,7 @@ from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
 from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN
 from service.packages.policy.osv_zip import UNUSABLE_ZIP
 from service.packages.policy.repository import list_imports, load_feed_states
-from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sbom
+from service.packages.policy.sbom import BLOCKLIST_EMPTY, SbomComparison, compare_sbom
 from service.store.tables import BlocklistImport
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
@@ -214,43 +214,6 @@ class BillOfMaterials(Struct, rename="camel"):
     ] = []
 
 
-class SbomFinding(Answer):
-    """A package on the blocklist, and the advisories; of a package without a version, all on it."""
-
-    ecosystem: str
-    package: str
-    version: str
-    advisories: list[str]
-
-
-class SbomComparison(Answer):
-    """The packages of a bill of materials that the blocklist names.
-
-    `others` are the components that were not compared: those of other ecosystems.
-    """
-
-    compared: int
-    others: int
-    findings: list[SbomFinding]
-
-    @classmethod
-    def of(cls, result: Comparison) -> Self:
-        """A comparison in the API's representation."""
-        return cls(
-            compared=result.compared,
-            others=result.others,
-            findings=[
-                SbomFinding(
-                    ecosystem=str(finding.release.ecosystem),
-                    package=finding.release.name,
-                    version=finding.release.version,
-                    advisories=list(finding.advisory_ids),
-                )
-                for finding in result.findings
-            ],
-        )
-
-
 @resource.get("get_blocklist", returns=BlocklistStatus)
 async def status(call: OperatorCall[BaseServices]) -> BlocklistStatus:
     """Show what is in force of each feed, and the last imports."""
@@ -313,4 +276,4 @@ async def check(call: OperatorCall[BaseServices], content: bytes) -> SbomCompari
     """Compare a software bill of materials with the blocklist. Nothing is recorded."""
     services = call.services
     compare = partial(compare_sbom, content=content, now=services.clock())
-    return SbomComparison.of(await services.store.read_at_once(compare))
+    return await services.store.read_at_once(compare)

@@ -3,7 +3,6 @@
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
@@ -21,6 +20,7 @@ from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import NO_POLICY
 from service.packages.policy.repository import decode_advisories, find_in_force, load_advisories
 from service.store.transaction import Transaction
+from service.web.models import Answer
 
 BLOCKLIST_EMPTY: Final = Conflict.of(
     "the blocklist is empty: import an archive of OSV records first"
@@ -55,24 +55,24 @@ class _Document(msgspec.Struct, rename={"bom_format": "bomFormat"}):
     components: list[_Component] = []
 
 
-@dataclass(frozen=True, slots=True)
-class SbomMatch:
-    """A component that the blocklist names, and by which advisories.
+class SbomFinding(Answer):
+    """A package on the blocklist, and the advisories; of a package without a version, all on it."""
 
-    If its version is not known (""), these are all advisories on the package.
+    ecosystem: str
+    package: str
+    version: str
+    advisories: list[str]
+
+
+class SbomComparison(Answer):
+    """The packages of a bill of materials that the blocklist names.
+
+    `others` are the components that were not compared: those of other ecosystems.
     """
-
-    release: Release
-    advisory_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The result. `others` counts the components of ecosystems that have no blocklist."""
 
     compared: int
     others: int
-    findings: tuple[SbomMatch, ...]
+    findings: list[SbomFinding]
 
 
 def parse_sbom(content: bytes) -> tuple[list[Release], int]:
@@ -128,7 +128,7 @@ def _release(component: _Component) -> Release | None:
     return Release(ecosystem, canonical, unquote(version), digests=digests)
 
 
-def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Comparison:
+def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> SbomComparison:
     """Which components of a bill the blocklist names. Raises Invalid, BLOCKLIST_EMPTY."""
     releases, others = parse_sbom(content)
     # The generation is that of all organisations: no policy has a part in the comparison.
@@ -136,20 +136,22 @@ def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Com
     if generation == 0:
         # A comparison with nothing must not look like one without findings.
         raise BLOCKLIST_EMPTY
-    findings = _find_advised(transaction, generation, releases, now)
-    return Comparison(len(releases), others, tuple(findings))
+    findings = list(_find_advised(transaction, generation, releases, now))
+    return SbomComparison(compared=len(releases), others=others, findings=findings)
 
 
 def _find_advised(
     transaction: Transaction, generation: int, releases: Iterable[Release], now: datetime
-) -> Iterator[SbomMatch]:
+) -> Iterator[SbomFinding]:
     """The findings; `releases` are sorted by package."""
     for (ecosystem, name), of_package in groupby(releases, _BY_PACKAGE):
         stored = load_advisories(transaction, generation, ecosystem, name)
         advisories = decode_advisories(ecosystem, stored)
         for release in of_package:
-            if ids := tuple(_ids_on(release, advisories, now)):
-                yield SbomMatch(release, ids)
+            if ids := list(_ids_on(release, advisories, now)):
+                yield SbomFinding(
+                    ecosystem=str(ecosystem), package=name, version=release.version, advisories=ids
+                )
 
 
 def _ids_on(release: Release, advisories: Iterable[Advisory], now: datetime) -> Iterator[str]:
