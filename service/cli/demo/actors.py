@@ -6,37 +6,27 @@ from datetime import datetime
 
 from service.access.callers import member_actor
 from service.ci.verifier.codes import Detail
-from service.core.settings import IdentityProviderName
-from service.store.tables import Origin
+from service.cli.demo.profile import ProfileMember
+from service.store.tables import ApiKey, Member, Origin
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A member, from when they joined to when they left (None: still a member)."""
+    """A member: `profile` is their entry there."""
 
     name: str
-    member_id: str
-    identity_provider: IdentityProviderName
-    has_passkey: bool
-    joined_at: datetime
-    left_at: datetime | None
+    member: Member
+    profile: ProfileMember
 
     @property
     def actor(self) -> str:
         """Their name in audit rows."""
-        return member_actor(self.identity_provider, self.member_id)
+        return member_actor(self.member.identity_provider, self.member.id)
 
     def is_present(self, at: datetime) -> bool:
         """True while they are a member."""
-        return self.joined_at < at and (self.left_at is None or at < self.left_at)
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An API key and the project it is limited to."""
-
-    key_id: str
-    project_id: str | None
+        joined_at, left_at = self.member.created_at, self.member.removed_at
+        return joined_at < at and (left_at is None or at < left_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ class Actors:
     """All actors by their names in the profile; trusts by `sub`."""
 
     people: dict[str, Person]
-    keys: dict[str, Key]
+    keys: dict[str, ApiKey]
     trusts: dict[str, list[Trust]]
 
 

@@ -104,18 +104,18 @@ class SignIns:
         address = _address(self.profile.networks, person, chance)
 
         def row(envelope: Envelope, at: datetime) -> AuditRow:
-            return _row(envelope, person, at, chance, address, subject=person.member_id)
+            return _row(envelope, person, at, chance, address, subject=person.member.id)
 
         if chance.random() < _FAILURE_SHARE:
             yield row(chance.choice(_FAILURES), at - timedelta(seconds=chance.uniform(8, 90)))
         yield row(self._sign_in(person, chance), at)
-        if person.has_passkey and person.name not in self._credentials:
+        if person.profile.has_passkey and person.name not in self._credentials:
             credential = drawn_id(chance, "cred")
             self._credentials[person.name] = credential
-            registered = PasskeyRegistered(member_id=person.member_id, credential_id=credential)
+            registered = PasskeyRegistered(member_id=person.member.id, credential_id=credential)
             yield row(registered, at + timedelta(seconds=chance.uniform(60, 400)))
         if chance.random() < _SIGN_OUT_SHARE:
-            left = SignedOut(member_id=person.member_id, session_id=drawn_id(chance, "sess"))
+            left = SignedOut(member_id=person.member.id, session_id=drawn_id(chance, "sess"))
             yield row(left, at + timedelta(hours=chance.uniform(2, 9)))
 
     def _sign_in(self, person: Person, chance: Random) -> Envelope:
@@ -126,15 +126,17 @@ class SignIns:
         if credential is not None and chance.random() < _PASSKEY_SHARE:
             self._counters[credential] += 1
             return PasskeyAuthenticationSucceeded(
-                member_id=person.member_id,
+                member_id=person.member.id,
                 credential_id=credential,
                 counter_before=self._counters[credential] - 1,
                 counter_after=self._counters[credential],
             )
         if not is_new and chance.random() < _LINK_SHARE:
-            return LinkSignInSucceeded(member_id=person.member_id)
+            return LinkSignInSucceeded(member_id=person.member.id)
         return OauthLoginSucceeded(
-            member_id=person.member_id, is_new_member=is_new, provider=person.identity_provider
+            member_id=person.member.id,
+            is_new_member=is_new,
+            provider=person.profile.identity_provider,
         )
 
 
@@ -397,7 +399,7 @@ class History:
         return {
             "verdict_source": VerdictSource.PROXY.value,
             "actor_tenant_id": None,
-            "actor": self._actors.keys[job.key].key_id,
+            "actor": self._actors.keys[job.key].id,
             "actor_source": "api_key" if trust is None else "oidc_github",
             "subject": job.token.sub if trust and job.token else None,
             "oidc_binding_id": None if trust is None else trust.binding_id,

@@ -27,7 +27,7 @@ from service.access.roles import UNSCOPED_RIGHTS, Capability, Role
 from service.access.sessions import issue_session
 from service.app.composition import Services
 from service.ci.verifier.seen_claims import EVENT_NAME, with_tokens
-from service.cli.demo.actors import Actors, Key, Person, Trust
+from service.cli.demo.actors import Actors, Person, Trust
 from service.cli.demo.calendar import Calendar, drawn_id, drawn_request_id, from_us, seeded, to_us
 from service.cli.demo.history import Day, History
 from service.cli.demo.installs import install_policy
@@ -93,7 +93,7 @@ class OrganisationBuilder:
         self._projects: dict[str, Project] = {}
         self._teams: dict[str, Team] = {}
         self._members: dict[str, Member] = {}
-        self._keys: dict[str, ApiKey] = {}
+        self.keys: dict[str, ApiKey] = {}
         self.bindings: dict[int, Binding] = {}
 
     async def build(self, slug: str) -> Organisation:
@@ -112,24 +112,14 @@ class OrganisationBuilder:
         """The members, former ones too."""
         return list(self._members.values())
 
-    @property
-    def keys(self) -> dict[str, ApiKey]:
-        """The keys by name."""
-        return dict(self._keys)
-
     def actors(self) -> Actors:
         """All actors that the history's rows can name."""
         trusts: dict[str, list[Trust]] = {}
         for binding in self.bindings.values():
             trusts.setdefault(binding.sub_pattern, []).append(_trust(binding))
         entries = self._profile.members
-        return Actors(
-            people={
-                name: _person(name, member, entries[name]) for name, member in self._members.items()
-            },
-            keys={name: Key(key.id, key.project_id) for name, key in self._keys.items()},
-            trusts=trusts,
-        )
+        people = {name: Person(name, each, entries[name]) for name, each in self._members.items()}
+        return Actors(people, self.keys, trusts)
 
     def _timed(
         self, script: Iterator[tuple[Moment | None, SetupStep]]
@@ -194,7 +184,7 @@ class OrganisationBuilder:
     async def _issue(self, org: Organisation, name: str, project: str | None) -> None:
         limit = None if project is None else self._projects[project]
         # The key's value is discarded: the demo's keys appear only in its history.
-        self._keys[name], _ = await issue_api_key(
+        self.keys[name], _ = await issue_api_key(
             self._work,
             org,
             name,
@@ -253,17 +243,6 @@ class OrganisationBuilder:
         )
         author.require(needed, org)
         return author
-
-
-def _person(name: str, member: Member, entry: ProfileMember) -> Person:
-    return Person(
-        name=name,
-        member_id=member.id,
-        identity_provider=entry.identity_provider,
-        has_passkey=entry.has_passkey,
-        joined_at=member.created_at,
-        left_at=member.removed_at,
-    )
 
 
 def _trust(binding: Binding) -> Trust:

@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 import pytest
 
 from analytics.model.instants import utc_day
-from service.cli.demo.actors import Actors, Key, Person, Trust, find_trust
+from service.cli.demo.actors import Actors, Person, Trust, find_trust
 from service.cli.demo.calendar import Calendar
 from service.cli.demo.history import History
 from service.cli.demo.profile import load_profile
-from service.store.tables import Origin
+from service.store.tables import ApiKey, Member, Origin
 from tests.budgets import sample
 from tests.service.cli.demo.conftest import INSTALLS
 
@@ -24,16 +24,18 @@ def history_at(now: datetime) -> History:
     calendar = Calendar(now)
     people = {
         name: Person(
-            name=name,
-            member_id=f"mem_{name}",
-            identity_provider=entry.identity_provider,
-            has_passkey=entry.has_passkey,
-            joined_at=calendar.instant(entry.joins) if entry.joins else calendar.opened_at,
-            left_at=calendar.instant(entry.leaves) if entry.leaves else None,
+            name,
+            Member(
+                id=f"mem_{name}",
+                identity_provider=entry.identity_provider,
+                created_at=calendar.instant(entry.joins) if entry.joins else calendar.opened_at,
+                removed_at=calendar.instant(entry.leaves) if entry.leaves else None,
+            ),
+            entry,
         )
         for name, entry in PROFILE.members.items()
     }
-    keys = {name: Key(f"key_{name}", None) for name in PROFILE.keys}
+    keys = {name: ApiKey(id=f"key_{name}", project_id=None) for name in PROFILE.keys}
     return History(PROFILE, calendar, Actors(people=people, keys=keys, trusts={}))
 
 
