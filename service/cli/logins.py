@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
+
 from service.core.errors import Invalid, Refusal
 from service.core.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 
@@ -174,9 +176,15 @@ def load_logins() -> Logins:
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Let one process at a time get a machine token: the next one uses what it has stored."""
+    with _locked(".machine.lock"):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Iterator[None]:
     folder = config_dir()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / ".machine.lock").open("w") as lock:
+    with (folder / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -188,11 +196,8 @@ def changed_logins() -> Iterator[list[Logins]]:
     One process changes them at a time. The file is replaced as a whole: a process that is killed
     leaves the former one.
     """
-    folder = config_dir()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / ".lock").open("w") as lock:
-        # On a file of its own, because the file of logins is replaced by each change.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # On a file of its own, because the file of logins is replaced by each change.
+    with _locked(".lock"):
         held = [load_logins()]
         yield held
         _store(held[0])
@@ -241,7 +246,7 @@ def _parse(form: Any) -> Logins:  # noqa: ANN401 - JSON of unknown origin
         {
             server: Login(
                 server,
-                Credential(_kind(entry["kind"]), str(entry["token"])),
+                Credential(msgspec.convert(entry["kind"], CredentialKind), str(entry["token"])),
                 entry["org"],
                 entry["user"],
                 bool(entry["is_insecure"]),
@@ -254,12 +259,3 @@ def _parse(form: Any) -> Logins:  # noqa: ANN401 - JSON of unknown origin
 
 def _machine(form: Any) -> MachineLogin | None:  # noqa: ANN401 - JSON of unknown origin
     return None if form is None else MachineLogin(**{name: str(form[name]) for name in form})
-
-
-def _kind(text: str) -> CredentialKind:
-    kinds: dict[str, CredentialKind] = {
-        "session": "session",
-        "api_key": "api_key",
-        "admin_token": "admin_token",
-    }
-    return kinds[text]
