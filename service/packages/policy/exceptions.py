@@ -22,13 +22,12 @@ from service.packages.policy.check import PackageSpec, parse_release
 from service.packages.policy.document import (
     REASON_MAX,
     check_line,
-    decode_document,
     parse_policy,
     to_json,
 )
-from service.packages.policy.model import NO_POLICY, InstallPolicy, PackagePattern, ReleaseRule
+from service.packages.policy.model import InstallPolicy, PackagePattern, ReleaseRule
 from service.packages.policy.policy_api import PolicyServices
-from service.packages.policy.repository import find_revision, set_policy
+from service.packages.policy.repository import find_revision, policy_of, set_policy
 from service.packages.versions import parse_range, parse_version
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyException
@@ -338,8 +337,7 @@ async def decide_exception(
     if asked.state != OPEN:
         raise EXCEPTION_DECIDED(state=asked.state)
     if state == ALLOWED:
-        current = await find_revision(work.session, org.id)
-        policy = NO_POLICY if current is None else decode_document(current.document)
+        policy = policy_of(await find_revision(work.session, org.id))
         await set_policy(work, org, await in_thread(_with_rule, policy, asked), by)
     asked.state = state
     asked.decided_by = by.actor

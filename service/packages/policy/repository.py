@@ -145,6 +145,11 @@ async def find_revision(
     return await session.scalar(mine.order_by(PolicyRevision.revision.desc()).limit(1))
 
 
+def policy_of(revision: PolicyRevision | None) -> InstallPolicy:
+    """The policy of a revision; without one, NO_POLICY."""
+    return NO_POLICY if revision is None else decode_document(revision.document)
+
+
 async def list_revisions(session: AsyncSession, tenant_id: str) -> Sequence[RevisionHead]:
     """All kept revisions of the organisation's policy without their documents, newest first."""
     columns = (PolicyRevision.revision, PolicyRevision.changed_by, PolicyRevision.changed_at)
@@ -230,7 +235,7 @@ async def set_policy(
     # Under the write lock: of two owners who saw the same revision, only one can replace it.
     if replaces is not None and replaces != last:
         raise PolicyMoved(value=str(last))
-    before = NO_POLICY if current is None else decode_document(current.document)
+    before = policy_of(current)
     if before == policy:
         return current
     revision = await _add_revision(work, org, policy, last + 1, by)

@@ -11,11 +11,10 @@ from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.policy.check import CheckResult, check_release, parse_release
-from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import PackagePolicy
-from service.packages.policy.model import NO_POLICY, PolicyMode, ReleaseRule
+from service.packages.policy.model import PolicyMode, ReleaseRule
 from service.packages.policy.policy_api import PolicyServices
-from service.packages.policy.repository import find_revision
+from service.packages.policy.repository import find_revision, policy_of
 from service.pages.page import Page, PageCall, View
 from service.pages.policy.policy_page import CHOICES
 from service.web.dependencies import group_of
@@ -126,8 +125,7 @@ async def _place(call: PageCall, verdict: CheckResult) -> str | None:
     if getattr(decision.envelope, "source", None) == "osv":
         return "blocklist"
     async with call.read() as session:
-        revision = await find_revision(session, call.org.id)
-    policy = NO_POLICY if revision is None else decode_document(revision.document)
+        policy = policy_of(await find_revision(session, call.org.id))
     for part, rules in policy.entries.items():
         for number, rule in enumerate(rules):
             if isinstance(rule, ReleaseRule) and rule.rule_id == decision.rule_id:

@@ -21,10 +21,9 @@ from service.core.errors import Invalid
 from service.core.threads import in_thread
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.policy.blocklist_contents import FeedState
-from service.packages.policy.document import DOCUMENT_BYTES_MAX, decode_document, to_json
+from service.packages.policy.document import DOCUMENT_BYTES_MAX, to_json
 from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
 from service.packages.policy.model import (
-    NO_POLICY,
     PART_LABELS,
     InstallPolicy,
     PolicyDifference,
@@ -38,6 +37,7 @@ from service.packages.policy.repository import (
     find_revision,
     list_revisions,
     load_feed_states,
+    policy_of,
 )
 from service.packages.refusals import REVISION_NOT_FOUND, PolicyMoved
 from service.pages.display_names import find_names
@@ -115,7 +115,7 @@ async def policy_page(call: PageCall, query: PolicyQuery) -> View:
     if may(call.caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, services.clock())
         rows = Later(lambda: or_unavailable(_row_ids(log)))
-    policy = _policy(revision)
+    policy = policy_of(revision)
     fed = {feed.ecosystem for feed in feeds}
     page = {
         "policy": policy,
@@ -133,7 +133,7 @@ async def policy_page(call: PageCall, query: PolicyQuery) -> View:
         "without_feed": [label for name, label in CHOICES if name not in fed],
         "waiting": waiting,
         "rows": rows,  # None for callers who may not read the audit log
-        "since_before": None if before is None else difference(_policy(before), policy),
+        "since_before": None if before is None else difference(policy_of(before), policy),
         "may_change": may(call.caller, Capability.POLICY_WRITE, org),
         "ecosystems": CHOICES,
         "modes": MODES,
@@ -214,7 +214,7 @@ async def _preview(call: PageCall, edit: Edit, seen: int, status: int = 200) -> 
                 "by": names.person(current.changed_by),
                 "changed": _since(before, seen, current),
             }
-    old = _policy(current)
+    old = policy_of(current)
     try:
         new = await in_thread(propose, edit, old)
     except EditRefused as refusal:
@@ -261,12 +261,8 @@ async def save_edit(call: PageCall, edit: Edit, seen: int) -> None:
     number = 0 if current is None else current.revision
     if number != seen:
         raise PolicyMoved(value=str(number))
-    policy = await in_thread(propose, edit, _policy(current))
+    policy = await in_thread(propose, edit, policy_of(current))
     await replace.run_parsed(call.caller, call.org, (policy,), {}, replaces=seen)
-
-
-def _policy(revision: PolicyRevision | None) -> InstallPolicy:
-    return NO_POLICY if revision is None else decode_document(revision.document)
 
 
 def _since(
@@ -275,7 +271,7 @@ def _since(
     """What changed since the revision `seen`; None if that is no longer kept."""
     if seen and before is None:
         return None
-    return difference(_policy(before), _policy(current))
+    return difference(policy_of(before), policy_of(current))
 
 
 async def _effect(
