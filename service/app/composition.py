@@ -64,9 +64,9 @@ from service.packages.proxy.page_cache import PageCache
 from service.packages.proxy.registries import (
     ListedReleases,
     PackageCaches,
+    RegistryParts,
     open_caches,
     open_registries,
-    registry_parts,
 )
 from service.packages.proxy.registries_file import load_registries
 from service.packages.proxy.services import ProxyServices
@@ -261,7 +261,7 @@ def _installs(
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client(settings.proxy_connections_max, offline)
     artifacts = Artifacts(store)
-    parts = registry_parts(settings, upstream_http, packages, worker, clock, metrics, artifacts)
+    parts = RegistryParts(settings, upstream_http, packages, worker, clock, metrics, artifacts)
     own_registries = load_registries(settings.proxy_registries_file)
     proxy = ProxyServices(
         public_url=settings.public_url,

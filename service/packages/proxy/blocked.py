@@ -4,7 +4,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote_plus
 
 from quart import Blueprint, Response, redirect, request
@@ -101,9 +101,7 @@ def event_of(reason: str) -> Event | None:
 
 def blocked_redirect(url: str) -> Response:
     """A redirect to `url`: package managers print the address, but hide the body of an error."""
-    answer: ResponseReturnValue = redirect(url, 302)
-    answer.headers["cache-control"] = "private, no-store"  # type: ignore[union-attr]
-    return answer  # type: ignore[return-value]
+    return _uncached(cast("Response", redirect(url, 302)))
 
 
 blueprint = Blueprint("proxy_blocked", __name__)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from importlib.util import find_spec
 from operator import not_
@@ -161,47 +161,34 @@ def open_caches(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RegistryParts:
     """The objects that all registries of a process share."""
 
+    settings: Settings
     http: httpx2.AsyncClient
     caches: PackageCaches
     worker: WorkerProcess
     clock: Clock
-    ages: Ages
     metrics: Metrics
-    admission: AdmissionQueue
-    rates: RequestRates
     artifacts: Artifacts
 
+    @cached_property
+    def ages(self) -> Ages:
+        """How old documents may be."""
+        fresh_s, stale_s = self.settings.proxy_index_max_age_s, self.settings.proxy_stale_max_s
+        return Ages(timedelta(seconds=fresh_s), timedelta(seconds=stale_s))
 
-def registry_parts(
-    settings: Settings,
-    http: httpx2.AsyncClient,
-    caches: PackageCaches,
-    worker: WorkerProcess,
-    clock: Clock,
-    metrics: Metrics,
-    artifacts: Artifacts,
-) -> RegistryParts:
-    """The shared parts for `settings`."""
-    return RegistryParts(
-        http=http,
-        caches=caches,
-        worker=worker,
-        clock=clock,
-        ages=Ages(
-            timedelta(seconds=settings.proxy_index_max_age_s),
-            timedelta(seconds=settings.proxy_stale_max_s),
-        ),
-        metrics=metrics,
-        admission=AdmissionQueue(
-            AdmissionLimits(settings.proxy_connections_max), observe=metrics.proxy_requests
-        ),
-        rates=RequestRates(settings.proxy_requests_per_s, refused=metrics.proxy_refused),
-        artifacts=artifacts,
-    )
+    @cached_property
+    def admission(self) -> AdmissionQueue:
+        """Where requests to registries wait for their turn."""
+        limits = AdmissionLimits(self.settings.proxy_connections_max)
+        return AdmissionQueue(limits, observe=self.metrics.proxy_requests)
+
+    @cached_property
+    def rates(self) -> RequestRates:
+        """How many requests to registries each organisation may cause."""
+        return RequestRates(self.settings.proxy_requests_per_s, refused=self.metrics.proxy_refused)
 
 
 def open_registries(
