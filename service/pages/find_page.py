@@ -3,7 +3,6 @@
 find.js opens it as a dialog over every page of the organisation.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Final
@@ -69,8 +68,13 @@ class FindQuery(Request):
 async def find_page(call: PageCall, query: FindQuery) -> View:
     """What has `q` in its name, of what the caller may open, in groups of names with addresses."""
     text = " ".join(query.q.split())
+    places = [
+        (page.label if page.label == section else f"{section}: {page.label}", page)
+        for section, pages in SECTIONS.items()
+        for page in pages
+    ]
     groups = {
-        "Pages": _named(call, text, [*_labelled_pages()]),
+        "Pages": _named(call, text, places),
         "Actions": _named(call, text, [(action.label, action) for action in ACTIONS]),
     }
     if text:
@@ -81,12 +85,6 @@ async def find_page(call: PageCall, query: FindQuery) -> View:
             if _may_open(call, where)
         ]
     return {"text": text, "groups": groups}
-
-
-def _labelled_pages() -> Iterator[tuple[str, Destination]]:
-    for section, pages in SECTIONS.items():
-        for page in pages:
-            yield page.label if page.label == section else f"{section}: {page.label}", page
 
 
 def _address(call: PageCall, endpoint: str, **parameters: str) -> str:

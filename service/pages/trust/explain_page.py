@@ -262,20 +262,16 @@ def failed_step(explanation: Explanation) -> ExplainedRule | None:
 
 def _of_nearest(near: NearMatch, failed: ExplainedRule) -> str | None:
     if near.kind is NearKind.SPELLING and near.difference is not None:
-        return f"{_character(near.difference)} from {_article(near)}."
+        article = "an" if near.state == "active" else "a"
+        return f"{_character(near.difference)} from {article} {near.state} binding."
     if near.kind is NearKind.OTHER_REPOSITORY:
         return f"A binding has its subject, for repository id {near.repository_id}."
     if near.kind is NearKind.OTHER_EVENT:
-        return f"It was started by {_event_of(failed.found)}, which its binding does not list."
+        event = (
+            failed.found if isinstance(failed.found, str) else "an event the token does not name"
+        )
+        return f"It was started by {event}, which its binding does not list."
     return _OF_NEAREST.get(near.kind)
-
-
-def _article(near: NearMatch) -> str:
-    return f"{'an' if near.state == 'active' else 'a'} {near.state} binding"
-
-
-def _event_of(found: object) -> str:
-    return found if isinstance(found, str) else "an event the token does not name"
 
 
 def _character(difference: Difference) -> str:

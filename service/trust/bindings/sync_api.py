@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, ValidationError
@@ -45,6 +45,11 @@ class BindingIdentity(NamedTuple):
     repository_id: str | None
     team_id: str | None
 
+    @classmethod
+    def of(cls, binding: Binding | Draft) -> Self:
+        """The identity of a binding, or of one that is declared."""
+        return cls(binding.issuer, binding.sub_pattern, binding.repository_id, binding.team_id)
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredDraft:
@@ -56,8 +61,7 @@ class DeclaredDraft:
     @property
     def identity(self) -> BindingIdentity:
         """The identity of the declared binding."""
-        draft = self.draft
-        return BindingIdentity(draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id)
+        return BindingIdentity.of(self.draft)
 
 
 class SyncKind(StrEnum):
@@ -104,7 +108,7 @@ def plan_sync(
 
     Active bindings that are not declared are revoked with `has_prune` and stay without.
     """
-    present = {_identity(binding): binding for binding in active}
+    present = {BindingIdentity.of(binding): binding for binding in active}
     changes, unchanged, identities = [], 0, set()
     for entry in declared:
         identities.add(entry.identity)
@@ -115,7 +119,7 @@ def plan_sync(
             changes.append(_replacement(entry, binding, differences))
         else:
             unchanged += 1
-    left = sorted((identity for identity in present if identity not in identities), key=_order)
+    left = sorted(present.keys() - identities, key=lambda each: [part or "" for part in each])
     revocations = [
         SyncAction(SyncKind.REVOKE, identity, binding_id=present[identity].id) for identity in left
     ]
@@ -143,16 +147,6 @@ async def _apply(
         return (await add_binding(work, org, action.body, by, issuers)).id
     body = {**action.body, REASON: reason}
     return (await replace_binding(work, org, action.binding_id, body, by, issuers)).id
-
-
-def _order(identity: BindingIdentity) -> tuple[str, ...]:
-    return tuple(part or "" for part in identity)
-
-
-def _identity(binding: Binding) -> BindingIdentity:
-    return BindingIdentity(
-        binding.issuer, binding.sub_pattern, binding.repository_id, binding.team_id
-    )
 
 
 def _differences(entry: DeclaredDraft, binding: Binding) -> dict[str, tuple[Any, Any]]:
