@@ -232,17 +232,6 @@ class Services(_Trust, _SegmentJobs, _Installs, OperatorServices):
         self.lake.close()
 
 
-def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
-    return Exporter(
-        store,
-        lake,
-        settings.export_max_s,
-        per_org_max=settings.exports_per_org_max,
-        per_actor_max=settings.exports_per_actor_max,
-        all_max=settings.exports_max,
-    )
-
-
 def _installs(
     settings: Settings,
     store: Store,
@@ -423,7 +412,7 @@ def build_services(
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
-        exporter=_exporter(settings, store, lake),
+        exporter=Exporter(settings, store, lake),
         sql_runner=SqlRunner(settings, lake),
         ingest=Ingest(
             store, group_commit, lake, worker, trust.verifier, clock, jobs.sealer, settings

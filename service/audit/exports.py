@@ -26,6 +26,7 @@ from service.audit.refusals import (
 from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import StoreUnavailable
 from service.core.ids import new_id
+from service.core.settings import Settings
 from service.core.version import service_version
 from service.store.store import Store
 from service.store.tables import ExportEntry, Organisation
@@ -175,22 +176,10 @@ class Exporter:
     Limits the concurrent exports of this process, of each organisation, and of each of its actors.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        lake: Lake,
-        time_max_s: float,
-        *,
-        per_org_max: int,
-        per_actor_max: int,
-        all_max: int,
-    ) -> None:
+    def __init__(self, settings: Settings, store: Store, lake: Lake) -> None:
+        self._settings = settings
         self._store = store
         self._lake = lake
-        self._time_max_s = time_max_s
-        self._per_org_max = per_org_max
-        self._per_actor_max = per_actor_max
-        self._all_max = all_max
         self._under_way: Counter[tuple[str, str]] = Counter()
         """By tenant id and actor."""
 
@@ -223,7 +212,7 @@ class Exporter:
                 log=log,
                 query=query,
                 encoding=encoding,
-                rows=made.rows if made else await log.count(query, self._time_max_s),
+                rows=made.rows if made else await log.count(query, self._settings.export_max_s),
                 audit_context=audit_context,
                 started_at=now,
                 fixed_at=fixed_at,
@@ -261,7 +250,7 @@ class Exporter:
         """
         progress = export.progress
         # Measured from the snapshot: its files are kept for at least this long.
-        ends_at = export.fixed_at + self._time_max_s
+        ends_at = export.fixed_at + self._settings.export_max_s
         try:
             made = export.made
             file = (
@@ -295,12 +284,12 @@ class Exporter:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _take_slot(self, tenant_id: str, actor: str) -> None:
-        if self._under_way[tenant_id, actor] >= self._per_actor_max:
+        if self._under_way[tenant_id, actor] >= self._settings.exports_per_actor_max:
             raise TOO_MANY_OWN_EXPORTS
         of_org = sum(count for slot, count in self._under_way.items() if slot[0] == tenant_id)
-        if of_org >= self._per_org_max:
+        if of_org >= self._settings.exports_per_org_max:
             raise TOO_MANY_EXPORTS
-        if self._under_way.total() >= self._all_max:
+        if self._under_way.total() >= self._settings.exports_max:
             raise TOO_MANY_EXPORTS_OF_ALL
         self._under_way[tenant_id, actor] += 1
 

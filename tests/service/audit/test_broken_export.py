@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from analytics.export import writers
@@ -128,9 +129,9 @@ async def test_a_client_gone_before_the_first_byte_is_recorded(filled):
 
 async def test_an_export_that_takes_too_long_breaks_off(filled):
     """Files that were replaced meanwhile are kept only so long (EXPORT_MAX_S)."""
-    hasty = Exporter(
-        filled.services.store, filled.services.lake, -1.0, per_org_max=1, per_actor_max=1, all_max=1
-    )
+    services = filled.services
+    limited = structs.replace(services.settings, export_max_s=-1.0)
+    hasty = Exporter(limited, services.store, services.lake)
 
     with pytest.raises(ExportBroken):
         await _receive(await hasty.stream(await begin(filled)), [])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 
 import pytest
+from msgspec import structs
 
 from analytics.export import writers
 from analytics.export.formats import ExportFormat
@@ -81,9 +82,9 @@ async def test_no_piece_is_begun_after_the_deadline(audit, made):
 async def test_the_deadline_counts_from_the_snapshot_on(audit, made):
     """Files that were replaced since then are kept for so long, whenever the export starts."""
     export = await begin(audit)
-    hasty = Exporter(
-        audit.services.store, audit.services.lake, 0.2, per_org_max=1, per_actor_max=1, all_max=1
-    )
+    services = audit.services
+    limited = structs.replace(services.settings, export_max_s=0.2)
+    hasty = Exporter(limited, services.store, services.lake)
     await asyncio.sleep(0.25)
 
     with pytest.raises(ExportBroken):
