@@ -30,6 +30,7 @@ class _Day:
     size: int = 0
 
 
+@dataclass(eq=False)
 class SegmentBuffer:
     """Takes rows in any order and writes them as segments, a few large ones for each day.
 
@@ -38,22 +39,15 @@ class SegmentBuffer:
     They are stored under `claim`.
     """
 
-    def __init__(
-        self,
-        claim: Claim,
-        tenant_id: str,
-        new_segment_id: Callable[[], str],
-        bytes_max: int = GATHERED_BYTES_MAX,
-    ) -> None:
-        self._claim = claim
-        self._tenant_id = tenant_id
-        self._new_segment_id = new_segment_id
-        self._bytes_max = bytes_max
-        self._days: dict[date, _Day] = {}
-        self._size = 0
-        self.rows = 0
-        self.segments: list[Segment] = []
-        """What has been written so far, durable, and not yet named by the catalog."""
+    _claim: Claim
+    _tenant_id: str
+    _new_segment_id: Callable[[], str]
+    bytes_max: int = GATHERED_BYTES_MAX
+    _days: dict[date, _Day] = field(init=False, default_factory=dict)
+    _size: int = field(init=False, default=0)
+    rows: int = field(init=False, default=0)
+    segments: list[Segment] = field(init=False, default_factory=list)
+    """What has been written so far, durable, and not yet named by the catalog."""
 
     def add(self, rows: Sequence[AuditRow]) -> None:
         """Take `rows`; write some days when there are too many to hold."""
@@ -69,9 +63,9 @@ class SegmentBuffer:
             held.tables.append(part)
             held.size += part.nbytes
             self._size += part.nbytes
-        if self._size > self._bytes_max:
+        if self._size > self.bytes_max:
             # Down to half: otherwise the next rows would exceed the limit again, for tiny files.
-            self._write_down_to(self._bytes_max // 2)
+            self._write_down_to(self.bytes_max // 2)
 
     def finish(self) -> None:
         """Write the rows that are still in memory."""

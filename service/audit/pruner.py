@@ -74,24 +74,19 @@ class Pruned:
     is_held: bool
 
 
+@dataclass(eq=False)
 class Pruner:
     """Prunes under the lease, so that any number of processes may run a pruner."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lease: LeaseKeeper,
-        checkpointer: Checkpointer,
-        clock_guard: ClockGuard,
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._lease = lease
-        self._checkpointer = checkpointer
-        self._clock_guard = clock_guard
-        self._is_refused = metrics.gauge(
+    _settings: Settings
+    _store: Store
+    _lease: LeaseKeeper
+    _checkpointer: Checkpointer
+    _clock_guard: ClockGuard
+    _metrics: Metrics
+
+    def __post_init__(self) -> None:
+        self._is_refused = self._metrics.gauge(
             "countersign_prune_refused",
             "1 while the last pruning run of a process was refused because of the clock.",
             mode="livemax",

@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +70,7 @@ async def take_backup(
     with part_of(target) as part:
         taken_at = services.clock()
         database = await copy_to(services, part)
-        copier = _Copier(services, part, show, is_linked=is_linked)
+        copier = _Copier(services, part, show, is_linked)
         objects, copied = await _record_objects(services, bucket, database.segments)
         copier.expect(database, copied)
         await copier.keep_database(database)
@@ -119,25 +120,18 @@ def _check_absent(target: Path) -> None:
         raise BACKUP_EXISTS(value=str(target))
 
 
+@dataclass(eq=False)
 class _Copier:
     """Fills the folder `part`; records the files it added and the segments that are missing."""
 
-    def __init__(
-        self,
-        services: OperatorServices,
-        part: Path,
-        show: Callable[[int, int], None],
-        *,
-        is_linked: bool,
-    ) -> None:
-        self._services = services
-        self._part = part
-        self._show = show
-        self._is_linked = is_linked
-        self._total = 0
-        self._done = 0
-        self.kept: list[KeptFile] = []
-        self.missing: list[MissingSegment] = []
+    _services: OperatorServices
+    _part: Path
+    _show: Callable[[int, int], None]
+    _is_linked: bool
+    _total: int = 0
+    _done: int = 0
+    kept: list[KeptFile] = field(default_factory=list)
+    missing: list[MissingSegment] = field(default_factory=list)
 
     def expect(self, database: CopiedDatabase, segments: Sequence[Segment]) -> None:
         """Set the expected total, with `segments` to copy. Raises TOO_LITTLE_SPACE."""
