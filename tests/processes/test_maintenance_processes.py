@@ -48,6 +48,7 @@ OF_EACH_PROCESS = {
     "record_reads",
     "renew_keys",
     "verify_suspects",
+    "ask_registries_again",
 }
 pytestmark = pytest.mark.usefixtures("own_forkserver")
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
