@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from tests.budgets import IS_FULL, only_full
+from tests.budgets import only_full
 
 WIDE: Final[Any] = {"width": 1280, "height": 900}
 PHONE: Final[Any] = {"width": 390, "height": 844}
@@ -16,22 +16,6 @@ _AXE: Final[dict[str, Any]] = {
     "rules": {"target-size": {"enabled": True}},  # axe leaves it out unless asked
 }
 _MENU: Final = "details.menu"
-_MARK_LOOKS: Final = """() => {
-  const behind = new Map(), seen = new Set()
-  for (const one of document.querySelectorAll("body, body *")) {
-    const look = getComputedStyle(one)
-    const back = [look.backgroundColor, look.backgroundImage, look.opacity, look.filter]
-    behind.set(one, [behind.get(one.parentElement), ...back].join("|"))
-    if (![...one.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue
-    if (!one.checkVisibility()) continue
-    const text = [look.color, look.fontSize, look.fontWeight, look.textShadow, behind.get(one)]
-    if (seen.has(text.join("|"))) continue
-    seen.add(text.join("|"))
-    one.dataset.look = ""
-  }
-  return seen.size
-}"""
-"""Marks one text of each colour, size and weight, on each sequence of backgrounds behind it."""
 
 in_every_light = pytest.mark.parametrize(
     ("scheme", "size"),
@@ -59,19 +43,10 @@ def _without(rule: str) -> dict[str, Any]:
     return {**_AXE, "rules": {**_AXE["rules"], rule: {"enabled": False}}}
 
 
-def expect_no_violations(page: Page, *, is_long: bool = False) -> None:
-    """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll.
-
-    If a page `is_long`, contrast is of one text of each look, unless all tests run.
-    """
+def expect_no_violations(page: Page) -> None:
+    """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""
     _open(page, "details:not(.menu)")
-    if not is_long or IS_FULL:
-        violations = _violations(page, _AXE)
-    else:
-        violations = _violations(page, _without("color-contrast"))
-        assert page.evaluate(_MARK_LOOKS)
-        contrast = {**_AXE, "runOnly": ["color-contrast"]}
-        violations += _violations(page, contrast, "[data-look]")
+    violations = _violations(page, _AXE)
     if page.locator(_MENU).count():  # they cover what is below them, which was examined before
         _open(page, _MENU)
         violations += _violations(page, _without("target-size"), _MENU)

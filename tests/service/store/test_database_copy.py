@@ -1,5 +1,6 @@
 """Every row is on the other side, or none, whatever interrupts the copy; one side is served."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,10 +16,12 @@ from service.core.settings import Settings
 from service.store import database_copy as copying
 from service.store.engine_factory import create_engines
 from service.store.migrate import MOVED, MOVED_DATABASE, UNFINISHED_COPY, latest_version
+from service.store.sqlite.files import file_of
 from service.store.tables import Base, Counter, Lease, Organisation, Team
 from tests.budgets import only_full
 from tests.conftest import START, SettableClock
 from tests.crashes import kill_process
+from tests.databases import copy_data_dir
 from tests.postgres import EMPTY, MIGRATED, PostgresServer
 from tests.processes.command_line import Ran
 from tests.processes.homes import Home
@@ -35,10 +38,19 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, {"database_url": ""})
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data dir whose SQLite database has rows in every table, to be copied."""
+    model = Home(tmp_path_factory.mktemp("filled"), {"database_url": ""})
+    asyncio.run(filled_source(on_sqlite(model)))
+    return model.data_dir
+
+
 @pytest.fixture
-async def source(home: Home) -> str:
+def source(home: Home, filled: Path) -> str:
     """The URL of a SQLite database with rows in every table."""
-    return f"sqlite+aiosqlite:///{await filled_source(on_sqlite(home))}"
+    copy_data_dir(filled, home.data_dir)
+    return f"sqlite+aiosqlite:///{file_of(on_sqlite(home).database)}"
 
 
 @pytest.fixture
