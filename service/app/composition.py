@@ -352,7 +352,7 @@ def _segment_jobs(
         alerts=AlertWatcher(settings, store, lake, keeper(ALERTS), clock, clock_guard),
         importer=Importer(*job),
         compactor=compactor,
-        indexer=Indexer(store, lake, lease),
+        indexer=Indexer(*job),
         pruner=Pruner(settings, store, lease, checkpointer, clock_guard, metrics),
         publisher=publisher,
         locker=SegmentLocker(*job, metrics),
@@ -360,7 +360,7 @@ def _segment_jobs(
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
         retro=RetroMatcher(settings, store, lake, keeper(RETRO), metrics),
         sender=sender,
-        deliveries=Deliveries(settings, store, lake, keeper(STREAMS), sender, clock, metrics),
+        deliveries=Deliveries(settings, store, lake, keeper(STREAMS), clock, metrics, sender),
     )
 
 

@@ -12,7 +12,7 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.storage.segment_metadata import Segment
-from service.audit.lake import Lake
+from service.audit.leased_job import LeasedJob
 from service.store.catalog import (
     clear_index,
     is_live,
@@ -20,8 +20,7 @@ from service.store.catalog import (
     list_unindexed,
     set_index,
 )
-from service.store.lease import HeldLease, LeaseKeeper
-from service.store.store import Store
+from service.store.lease import HeldLease
 
 BUILDS_MAX: Final = 16
 """The most indexes built in one round, so that no other job waits for a year of days."""
@@ -29,13 +28,10 @@ BUILDS_MAX: Final = 16
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Indexer:
+@dataclass(eq=False)
+class Indexer(LeasedJob):
     """Builds indexes under the lease, so that any number of processes may run an indexer."""
 
-    _store: Store
-    _lake: Lake
-    _lease: LeaseKeeper
     _unreadable: set[str] = field(init=False, default_factory=set)
     """Unreadable segments; each process tries them once, not in every round."""
 

@@ -26,17 +26,13 @@ from analytics.cache.lru import ByteCache
 from analytics.model.log_envelopes import StreamChanged
 from analytics.model.schema import audit_id
 from service.access.callers import service_context
-from service.audit.lake import Lake
+from service.audit.leased_job import MeasuredJob
 from service.audit.streams.rows import CHUNK_ROWS, RowReader, lines_of, record_of, rows_behind
 from service.audit.streams.sending import Refused, Sender
 from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Format, Line, instant, send_lines
-from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
-from service.core.metrics import Metrics
-from service.core.settings import Settings
 from service.core.threads import waited_s
-from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.store.store import Store
+from service.store.lease import HeldLease, LeaseLost
 from service.store.tables import JournalEntry, Stream
 
 STREAMS_SINCE: Final = "0032"
@@ -97,44 +93,36 @@ def _same_rows(one: Stream, other: Stream) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-class Deliveries:
+@dataclass(eq=False)
+class Deliveries(MeasuredJob):
     """All streams that are active, while this process has the lease."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        sender: Sender,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._lag_s = metrics.gauge(
+    _sender: Sender
+
+    def __post_init__(self) -> None:
+        self._lag_s = self._metrics.gauge(
             "countersign_stream_lag_seconds",
             "The age of the first row that the receiver of a stream has not accepted.",
             "stream",
             mode="livemax",
         )
-        self._lag_rows = metrics.gauge(
+        self._lag_rows = self._metrics.gauge(
             "countersign_stream_lag_rows",
             "About how many rows the receiver of a stream has not accepted.",
             "stream",
             mode="livemax",
         )
-        self.clock = clock
-        self.send = partial(send_lines, sender, store, settings)
+        self.clock = self._clock
+        self.send = partial(send_lines, self._sender, self._store, self._settings)
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         self.waited_s = waited_s
-        self.reader = RowReader(store, lake)
+        self.reader = RowReader(self._store, self._lake)
         self.reading = asyncio.Lock()
         """Held while rows are read, so that streams of the same rows do not each read them."""
 
         self._chunks = ByteCache(_CHUNKS_BYTES)
-        self._by = service_context(settings.platform_tenant_id)
-        self._store = store
-        self._keeper = lease
-        self._lease: HeldLease | None = None
+        self._by = service_context(self._settings.platform_tenant_id)
+        self._held: HeldLease | None = None
         self._takes_at = 0.0
         self._stack = AsyncExitStack()
         self._couriers: dict[str, Courier] = {}
@@ -146,16 +134,16 @@ class Deliveries:
         Raises LeaseTaken, LeaseLost, StoreUnavailable.
         """
         active = await self._store.cached("active_streams", list_active)
-        if self._lease is None and active and time.monotonic() >= self._takes_at:
+        if self._held is None and active and time.monotonic() >= self._takes_at:
             self._takes_at = time.monotonic() + _TAKE_S
-            self._lease = await self._stack.enter_async_context(self._keeper.hold())
-            await self._stack.enter_async_context(self._lease.renewed())
-        if self._lease is None:
+            self._held = await self._stack.enter_async_context(self._lease.hold())
+            await self._stack.enter_async_context(self._held.renewed())
+        if self._held is None:
             return
         try:
             await self._compare(active)
             await self._wake()
-            await self._store_changes(self._lease)
+            await self._store_changes(self._held)
         except LeaseLost:
             await self.close()
             raise
@@ -166,9 +154,9 @@ class Deliveries:
         """End all streams, and give the lease back once their cursors are stored."""
         await asyncio.gather(*(courier.end() for courier in self._couriers.values()))
         with suppress(LeaseLost, StoreUnavailable):
-            if self._lease is not None:
-                await self._store_changes(self._lease)
-        self._couriers, self._lease = {}, None
+            if self._held is not None:
+                await self._store_changes(self._held)
+        self._couriers, self._held = {}, None
         await self._stack.aclose()
 
     def chunk_after(self, stream: Stream, seq: int) -> Chunk | None:
