@@ -348,11 +348,11 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[None]:
+def _locked(folder: str | Path, lock: int = fcntl.LOCK_SH) -> Iterator[None]:
     """Show other services that `folder` is in use: the lock ends with the last process of this."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        fcntl.flock(descriptor, lock)
         yield
     finally:
         os.close(descriptor)
@@ -372,12 +372,8 @@ def _remove_abandoned(parent: Path) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove `folder`. Raises BlockingIOError if a process has it locked, and other OSErrors."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
         shutil.rmtree(folder)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
