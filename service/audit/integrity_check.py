@@ -94,6 +94,7 @@ class ExportEnds:
                     self.by_export[end.export_id] = seq, end
 
 
+@dataclass(eq=False)
 class Check:
     """One check of one organisation (None: of all). It changes nothing.
 
@@ -101,20 +102,14 @@ class Check:
     are not read: only whether they are stored, with their size, is checked.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        lake: Lake,
-        org: Organisation | None,
-        on_progress: Callable[[int, int], None],
-        *,
-        is_quick: bool = False,
-    ) -> None:
-        self._store = store
-        self._lake = lake
-        self._tenant_id = None if org is None else org.id
-        self._on_progress = on_progress
-        self._is_quick = is_quick
+    _store: Store
+    _lake: Lake
+    _org: Organisation | None
+    _on_progress: Callable[[int, int], None]
+    is_quick: bool = False
+
+    def __post_init__(self) -> None:
+        self._tenant_id = None if self._org is None else self._org.id
         self._sizes: dict[Path, int] = {}
         self._seen = SeqSet()
         self._ends = ExportEnds()
@@ -125,7 +120,7 @@ class Check:
     async def run(self) -> Report:
         """Check everything stored."""
         files = await self._lake.list_files(self._tenant_id)
-        self._sizes = {file.path: file.size for file in files} if self._is_quick else {}
+        self._sizes = {file.path: file.size for file in files} if self.is_quick else {}
         async with self._store.read() as session:
             self._report.slugs = {org.id: org.slug for org in await list_orgs(session)}
             self._last_seq = await within(session, last_seq)
@@ -162,7 +157,7 @@ class Check:
     async def _check_segments(self, segments: list[Segment]) -> None:
         total = sum(segment.rows for segment in segments)
         for segment in segments:
-            if self._is_quick:
+            if self.is_quick:
                 findings = await self._check_listed(segment)
                 self._advance(total, 0)
             else:
