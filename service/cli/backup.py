@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from service.audit.backup.manifest import Manifest
-from service.cli.commands import CommandContext, CommandPlace, declare, on_data_dir
+from service.cli.commands import CommandContext, CommandPlace, data_dir_command, declare
 from service.cli.output import CommandResult
 from service.cli.progress import byte_progress
 from service.cli.root import root
@@ -19,7 +19,7 @@ SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
 
 
-@declare(root, "backup", place=CommandPlace.DATA_DIR, changes=True)
+@data_dir_command(root, "backup", changes=True)
 @click.option(
     "--link",
     "is_linked",
@@ -40,8 +40,13 @@ SHOWN_MAX: Final = 20
     help="Include the data dir's secrets: admin_token, secret_key, metrics_token.",
 )
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
-def backup(
-    target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool
+async def backup(
+    context: CommandContext,
+    target: Path,
+    *,
+    is_linked: bool,
+    is_by_version: bool,
+    has_secrets: bool,
 ) -> CommandResult:
     """Take a backup as the new folder DEST, while the service runs.
 
@@ -50,27 +55,10 @@ def backup(
 
     Segments that are missing or damaged are listed and left out; the exit code is then 4.
     """
-    if is_linked and is_by_version:
-        raise click.UsageError("give --link or --by-version")
-    options = {
-        "target": target,
-        "is_linked": is_linked,
-        "is_by_version": is_by_version,
-        "has_secrets": has_secrets,
-    }
-    return on_data_dir(_backup, options, uses_segments=True)
-
-
-async def _backup(
-    context: CommandContext,
-    target: Path,
-    *,
-    is_linked: bool,
-    is_by_version: bool,
-    has_secrets: bool,
-) -> CommandResult:
     from service.audit.backup.create import take_backup
 
+    if is_linked and is_by_version:
+        raise click.UsageError("give --link or --by-version")
     services = context.services
     with byte_progress("Backing up") as show:
         manifest = await take_backup(

@@ -49,6 +49,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Parameters = ParamSpec("_Parameters")
 
 _SEGMENT_GROUPS: Final = frozenset({"audit", "lake"})
+_WITH_SEGMENTS: Final = frozenset({"backup"})
+"""Other commands that use segments."""
 _WITHOUT_PREFIX: Final = frozenset({"take-over"})
 """Commands of these groups that make the prefix ours."""
 
@@ -345,41 +347,30 @@ def data_dir_command(
 ]:
     """Register an async function of a CommandContext, which returns a CommandResult, in `group`.
 
-    It works on a data dir only. `changes` tells whether it changes anything there.
+    It works on a data dir only. `changes` tells whether it changes anything there. One that uses
+    segments does not run if the bucket's prefix is another installation's.
     """
+    is_about_segments = group.name in _SEGMENT_GROUPS or name in _WITH_SEGMENTS
 
     def register(
         function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[CommandResult]],
     ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[CommandResult]]:
+        answer: Callable[..., Awaitable[CommandResult]] = function
+
         @functools.wraps(function)
         def run(**options: Any) -> CommandResult:  # noqa: ANN401 - click's own values
-            uses_segments = group.name in _SEGMENT_GROUPS and name not in _WITHOUT_PREFIX
-            return on_data_dir(function, options, uses_segments=uses_segments)
+            async def work(context: CommandContext) -> CommandResult:
+                if is_about_segments and name not in _WITHOUT_PREFIX:
+                    await _confirm_prefix(context.services)
+                async with context.nearest_org(options.get("slug")):
+                    return await answer(context, **options)
+
+            return asyncio.run(within_data_dir(load_settings(), work))
 
         declare(group, name, place=CommandPlace.DATA_DIR, changes=changes)(run)
         return function
 
     return register
-
-
-def on_data_dir(
-    function: Callable[..., Awaitable[CommandResult]],
-    options: dict[str, Any],
-    *,
-    uses_segments: bool = False,
-) -> CommandResult:
-    """The answer of `function` on the configured data dir.
-
-    One that uses segments does not run if the bucket's prefix is another installation's.
-    """
-
-    async def run(context: CommandContext) -> CommandResult:
-        if uses_segments:
-            await _confirm_prefix(context.services)
-        async with context.nearest_org(options.get("slug")):
-            return await function(context, **options)
-
-    return asyncio.run(within_data_dir(load_settings(), run))
 
 
 async def _confirm_prefix(services: "Services") -> None:
