@@ -12,7 +12,7 @@ from service.audit.readings import VERSION, FilterValues, Reading, Searcher, dis
 from service.packages.ecosystem import InvalidPackageName, InvalidRange, InvalidVersion
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.names import NAME_MAX
-from service.packages.versions import VERSION_MAX, VersionRange, parse_range, parse_version
+from service.packages.versions import VERSION_MAX, VersionRange, find_version, parse_range
 
 TEXT_MAX: Final = 2 * (NAME_MAX + VERSION_MAX)
 """Characters of a text that is read; longer ones name no package."""
@@ -245,7 +245,5 @@ def _versions(
 
 
 def _is_in(ecosystem: Ecosystem, found: VersionRange, _: str, text: str) -> bool:
-    try:
-        return found.contains(parse_version(ecosystem, text))
-    except InvalidVersion:
-        return False
+    version = find_version(ecosystem, text)
+    return version is not None and found.contains(version)

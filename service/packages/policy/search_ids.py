@@ -10,7 +10,6 @@ from analytics.model.filters import InvalidQuery, literal
 from service.access.roles import Capability
 from service.audit.readings import VERSION, Reading, Searcher
 from service.core.threads import in_thread
-from service.packages.ecosystem import ComparableVersion, InvalidVersion
 from service.packages.policy.advisories import PackageAdvisories
 from service.packages.policy.document import decode_document
 from service.packages.policy.model import ReleaseRule
@@ -19,7 +18,7 @@ from service.packages.policy.repository import (
     find_revision,
     list_advisories_named,
 )
-from service.packages.versions import parse_range, parse_version
+from service.packages.versions import find_version, parse_range
 from service.store.store import Store
 
 _ID: Final = r"GHSA(?:-[0-9a-z]{4}){3}|[A-Z]{2,12}-[0-9]{4}-[0-9]{1,9}|SNYK-[A-Z]+-[A-Z0-9-]+"
@@ -112,16 +111,9 @@ def _compiled(stored: Mapping[tuple[Ecosystem, str], Sequence[tuple[str, bytes]]
 def _is_affected(affected: _Affected, package: str, text: str) -> bool:
     return any(
         advisories is None
-        or advisories.first(text, _version(ecosystem, text), frozenset()) is not None
+        or advisories.first(text, find_version(ecosystem, text), frozenset()) is not None
         for ecosystem, advisories in affected[package]
     )
-
-
-def _version(ecosystem: Ecosystem, text: str) -> ComparableVersion | None:
-    try:
-        return parse_version(ecosystem, text)
-    except InvalidVersion:
-        return None
 
 
 async def _of_rules(searcher: Searcher, ids: Sequence[str]) -> list[Reading]:
@@ -154,7 +146,7 @@ def _of_rule(rule: ReleaseRule) -> Iterable[Reading]:
     ranges = [parse_range(ecosystem, text) for text in rule.texts]
 
     def includes(_: str, text: str) -> bool:
-        version = _version(ecosystem, text)
+        version = find_version(ecosystem, text)
         return version is not None and any(each.contains(version) for each in ranges)
 
     yield Reading(filters | {VERSION: (literal(" || ".join(rule.texts)),)}, includes)
