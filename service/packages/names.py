@@ -64,7 +64,8 @@ class PatternIndex(Generic[_Value]):
 
     Plain names are looked up by their hash. The globs are one automaton, whose states are the bits
     of one integer: bit `n` of a glob is set once the name so far matches its first `n` characters.
-    So the time depends on the length of the name, and hardly on the number of patterns.
+    So the time depends on the length of the name, and hardly on the number of patterns: it is 4 µs
+    for each character with 64 KiB of globs.
     """
 
     def __init__(self, patterns: Iterable[tuple[NamePattern, _Value]]) -> None:
@@ -91,13 +92,6 @@ class PatternIndex(Generic[_Value]):
         self._accepts |= 1 << self._bits
         self._accepting[self._bits] = entry
         self._bits += 1
-
-    def steps(self, name: str) -> int:
-        """How many steps `matches` takes for the name at most: one for each of its characters.
-
-        A step takes longer with very many globs: 4 µs with 64 KiB of them.
-        """
-        return 1 + len(name)
 
     def matches(self, name: str) -> list[_Value]:
         """The values of the patterns that match the canonical `name`, in order."""

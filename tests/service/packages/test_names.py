@@ -168,4 +168,4 @@ def test_each_character_of_a_name_is_read_once_for_all_patterns(patterns: int) -
     CountedName.read = 0
 
     assert not index.is_match(name)
-    assert CountedName.read <= index.steps(name) == 215
+    assert CountedName.read <= len(name)
