@@ -217,28 +217,40 @@ async def live_events(
     with streams.slot(org.id, caller.limited_as):
         # Before the headers are sent: a client that has them misses no row accepted since.
         newest = await _last_seq(services.store)
+        # After a backup is restored, a page may have seen newer rows than there are.
+        seen = newest if selection.seen is None else min(selection.seen, newest)
         view = _View(org, selection.state, selection.query)
         with streams.shared(view.key, lambda: _Feed(services, view, newest)) as feed:
             yield f"retry: {RETRY_MS}\n\n"
             try:
-                async for events in _watch(_Watch(services, caller, org, selection, feed, newest)):
+                async for events in _watch(services, caller, org, feed, seen):
                     yield events
             except (Refusal, StoreFault) as error:
                 yield _event("ended", _why(error))
 
 
-async def _watch(watch: "_Watch") -> AsyncIterator[str]:
-    """What the stream sends, until the server stops. Raises Refusal, StoreFault."""
+async def _watch(
+    services: DashboardServices, caller: Caller, org: Organisation, feed: "_Feed", seen: int
+) -> AsyncIterator[str]:
+    """What the stream sends after the seq `seen`, until the server stops.
+
+    It does not extend the caller's session. Raises Refusal once they have lost access; StoreFault.
+    """
     beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
-    while await watch.pause():
+    while await group_of(LiveStreams).pause(POLL_S):
         # Before new rows are read: a caller without access must not get them.
         if time.monotonic() >= check_at:
-            await watch.check()
+            async with services.store.read() as session:
+                caller, org = await services.access.reauthorize(
+                    session, caller, org, Capability.AUDIT_READ
+                )
+            feed.renew(org)
             check_at = time.monotonic() + CHECK_S
-        if events := await watch.new_events():
+        events, seen = await feed.after(seen)
+        if events:
             yield events
         if time.monotonic() >= beat_at:
-            yield watch.heartbeat
+            yield f": still here\nid: {seen}\n\n"  # a comment: the page gets no event
             beat_at = time.monotonic() + HEARTBEAT_S
 
 
@@ -333,48 +345,6 @@ class _Feed:
         )
         seq = parse_audit_id(row.entry["id"]) or 0
         return seq, _event("row", html, seq)
-
-
-class _Watch:
-    """One stream: how far its client is, and whether the caller may still read."""
-
-    def __init__(
-        self,
-        services: DashboardServices,
-        caller: Caller,
-        org: Organisation,
-        selection: LiveSelection,
-        feed: _Feed,
-        newest: int,
-    ) -> None:
-        self._services = services
-        self._caller = caller
-        self._org = org
-        self._feed = feed
-        # After a backup is restored, a page may have seen newer rows than there are.
-        self._seen = newest if selection.seen is None else min(selection.seen, newest)
-
-    async def pause(self) -> bool:
-        """Wait until the next look; False when the server is stopping."""
-        return await group_of(LiveStreams).pause(POLL_S)
-
-    async def check(self) -> None:
-        """Raise Refusal if the caller has lost access. This does not extend their session."""
-        async with self._services.store.read() as session:
-            self._caller, self._org = await self._services.access.reauthorize(
-                session, self._caller, self._org, Capability.AUDIT_READ
-            )
-        self._feed.renew(self._org)
-
-    async def new_events(self) -> str:
-        """The events since the last look. Raises StoreFault, StoreUnavailable."""
-        events, self._seen = await self._feed.after(self._seen)
-        return events
-
-    @property
-    def heartbeat(self) -> str:
-        """A comment, with the last seq covered as id: the page gets no event."""
-        return f": still here\nid: {self._seen}\n\n"
 
 
 async def _last_seq(store: Store) -> int:
