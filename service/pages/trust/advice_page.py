@@ -1,6 +1,5 @@
 """Advice on bindings, each with the form that follows it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,12 +47,9 @@ async def advice_page(call: PageCall) -> View:
     """What to change about the bindings, the most urgent first."""
     async with call.read() as session:
         found = await load_advice(session, call.org.id, call.org.slug, call.services.bindings)
+    steps = [Step(each, each.body and typed_of(each.body)) for each in found.advice]
     sections = [
-        (title, text, found.counts[kind], _steps(found.advice, kind))
+        (title, text, found.counts[kind], [step for step in steps if step.advice.kind is kind])
         for kind, (title, text) in SECTIONS.items()
     ]
     return {"sections": [section for section in sections if section[2]]}
-
-
-def _steps(advice: Sequence[Advice], kind: Kind) -> list[Step]:
-    return [Step(each, each.body and typed_of(each.body)) for each in advice if each.kind is kind]

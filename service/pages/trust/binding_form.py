@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from service.access.callers import Caller
 from service.ci.providers import CONDITION_CLAIMS
 from service.core.errors import Invalid
 from service.core.threads import in_thread
 from service.pages.page import ANYWHERE, FormState, PageCall
 from service.pages.trust.binding_view import may_create
 from service.store.organisations import list_names
-from service.store.tables import Binding, Organisation, Origin, Project, Team
+from service.store.tables import Binding, Origin, Project, Team
 from service.trust.advice import never_sent
 from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.rules import parse_binding
@@ -188,7 +187,8 @@ async def load_choices(call: PageCall) -> Choices:
     async with call.read() as session:
         teams = await list_names(session, org, Team)
         projects = await list_names(session, org, Project)
-    own = await in_thread(_own, caller, org, teams)
+    # In a thread: there may be 10,000 teams.
+    own = await in_thread(lambda: [team for team in teams if may_create(caller, org, team[0])])
     is_org_admin = may_create(caller, org, None)
     offered = {Origin.ORG_ADMIN: is_org_admin, Origin.TEAM_ADMIN: is_org_admin or bool(own)}
     issuers = call.services.bindings.issuers
@@ -203,10 +203,3 @@ async def load_choices(call: PageCall) -> Choices:
             for claim in CONDITION_CLAIMS[provider]
         ],
     )
-
-
-def _own(
-    caller: Caller, org: Organisation, teams: Sequence[tuple[str, str]]
-) -> list[tuple[str, str]]:
-    """Those of `teams`, of which there may be 10,000, whose bindings `caller` could create."""
-    return [(team_id, name) for team_id, name in teams if may_create(caller, org, team_id)]

@@ -1,6 +1,5 @@
 """The endpoints of bindings: camelCase, timestamps with milliseconds."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import UNSET, Meta, Raw, Struct
@@ -344,36 +343,6 @@ class RevokedRepository(Answer):
     revoked: list[BindingId]
 
 
-class EncodedBindings:
-    """The answer to a list, encoded part by part: a list may be long."""
-
-    def __init__(self, limit: int | None) -> None:
-        """At most `limit` bindings; without one, the answer has no cursor."""
-        self._limit = limit
-        self._entries: list[Raw] = []
-        self._last_id: str | None = None
-        self._has_more = False
-
-    def add(self, bindings: Sequence[Binding]) -> None:
-        """Add the next bindings of the list; those beyond the limit only count as the next page."""
-        room = len(bindings) if self._limit is None else self._limit - len(self._entries)
-        self._has_more |= len(bindings) > room
-        for binding in bindings[:room]:
-            self._entries.append(encoded(ListedBinding.of(binding)))
-            self._last_id = binding.id
-
-    def answer(self, slug: str) -> dict[str, Any]:
-        """A BindingList of the bindings so far."""
-        answer: dict[str, Any] = {
-            "org": slug,
-            "count": len(self._entries),
-            "bindings": self._entries,
-        }
-        if self._limit is not None:
-            answer["next_cursor"] = self._last_id if self._has_more else None
-        return answer
-
-
 @resource.get(
     "list_bindings",
     needs=Capability.OIDC_READ,
@@ -383,11 +352,20 @@ class EncodedBindings:
 )
 async def list_(call: Call[BindingServices], query: ListRequest) -> Response:
     """List the bindings of the organisation, active and revoked, newest first."""
-    entries = EncodedBindings(query.limit)
+    entries: list[tuple[str, Raw]] = []
     async with call.read() as session:
         async for bindings in list_matching(session, call.org.id, query):
-            entries.add(bindings)
-    return json_answer(entries.answer(call.org.slug))
+            # Encoded part by part: a list may be long.
+            entries += [(each.id, encoded(ListedBinding.of(each))) for each in bindings]
+    shown = entries[: query.limit]
+    answer: dict[str, Any] = {
+        "org": call.org.slug,
+        "count": len(shown),
+        "bindings": [entry for _, entry in shown],
+    }
+    if query.limit is not None:
+        answer["next_cursor"] = shown[-1][0] if len(entries) > len(shown) else None
+    return json_answer(answer)
 
 
 @resource.post(

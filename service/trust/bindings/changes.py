@@ -23,7 +23,14 @@ from service.trust.bindings.repository import (
     get_active,
     mark_revoked,
 )
-from service.trust.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
+from service.trust.bindings.rules import (
+    HTTP_ORIGINS,
+    TERMS,
+    BindingSlot,
+    Draft,
+    parse_binding,
+    slot_key,
+)
 from service.trust.bindings.slots import stored_slot_rule
 from service.trust.refusals import (
     OUTSIDE_ENVELOPE,
@@ -151,16 +158,10 @@ async def revoke_bindings(
 
 def terms_of(binding: Binding) -> dict[str, Any]:
     """The body of a create request for a binding with the terms of `binding`."""
-    return {
-        "issuer": binding.issuer,
-        "sub_pattern": binding.sub_pattern,
-        "repository_id": binding.repository_id,
-        "event_names": list(binding.event_names),
-        "origin": binding.origin,
-        "project_id": binding.project_id,
-        "team_id": binding.team_id,
-        **({"conditions": binding.conditions} if binding.conditions else {}),
-    }
+    terms = {name: getattr(binding, name) for name in TERMS}
+    if not binding.conditions:
+        del terms["conditions"]
+    return terms | {"event_names": list(binding.event_names)}
 
 
 def _reason(value: object) -> str | None:

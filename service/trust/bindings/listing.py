@@ -97,13 +97,13 @@ def parse_state(text: str | None) -> BindingState | None:
     return None if text is None else BindingState(text)
 
 
-def parse_as_of(text: str | None) -> datetime | None:
-    """The instant that `asOf` names; a date is its first instant, UTC. Raises Invalid."""
+def parse_as_of(text: str | None, field: str = "asOf") -> datetime | None:
+    """The instant that `text` names; a date is its first instant, UTC. Raises Invalid."""
     try:
         return None if text is None else parse_since(text)
     except ValueError as error:
         raise Invalid(
-            "asOf must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="asOf"
+            f"{field} must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field=field
         ) from error
 
 

@@ -7,14 +7,14 @@ teams are arguments.
 import hashlib
 import json
 from collections.abc import Callable, Container, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar
 
 from service.ci.issuers.issuers import Issuer, Issuers
 from service.ci.providers import CONDITION_CLAIMS, CONDITION_VALUE_MAX
 from service.core.errors import Invalid
 from service.core.text_rules import is_plain
-from service.store.tables import Origin
+from service.store.tables import Binding, Origin
 from service.trust.refusals import (
     CONDITION_UNKNOWN,
     CONDITION_VALUE_INVALID,
@@ -47,19 +47,6 @@ ECHO_MAX: Final = 256
 EVENT_NAME_MAX: Final = 64
 EVENT_NAMES_MAX: Final = 64
 
-_FIELDS: Final = frozenset(
-    {
-        "issuer",
-        "sub_pattern",
-        "repository_id",
-        "event_names",
-        "origin",
-        "project_id",
-        "team_id",
-        "conditions",
-    }
-)
-
 _Value = TypeVar("_Value")
 
 BindingSlot = Literal["global", "tenant"]
@@ -91,6 +78,10 @@ class Draft:
         if not self.conditions:
             del body["conditions"]
         return body
+
+
+TERMS: Final = tuple(each.name for each in fields(Draft))
+"""What a request says of a binding, by the names of its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +119,7 @@ def parse_binding(
     project_id = value(_project_id, "project_id", known.projects)
     team_id = value(_team_id, "team_id", known.teams, origin)
     conditions = value(_conditions, "conditions", issuer and issuers[issuer])
-    unknown = [name for name in body if name not in _FIELDS]
+    unknown = [name for name in body if name not in TERMS]
     if unknown:
         faults.append(UNKNOWN_FIELD(value=", ".join(unknown)))
     # A field that is None here is among the faults.
@@ -167,7 +158,7 @@ def parse_repository_id(value: object) -> str:
     return str(value)
 
 
-def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
+def slot_key(terms: Draft | Binding, tenant_id: str, slot_rule: BindingSlot) -> str:
     """The key that at most one active binding may have.
 
     Organisation-level bindings share one slot per (issuer, sub, repository id), either in the whole
@@ -175,7 +166,7 @@ def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
     because a sub may be longer than some databases can index.
     """
     scope = tenant_id if slot_rule == "tenant" else None
-    parts = [draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id, scope]
+    parts = [terms.issuer, terms.sub_pattern, terms.repository_id, terms.team_id, scope]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

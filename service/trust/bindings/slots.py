@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.core.errors import Conflict
 from service.store.store import Store
-from service.store.tables import Binding, Fact, Origin
+from service.store.tables import Binding, Fact
 from service.trust.bindings.repository import find_active
 from service.trust.bindings.rules import BindingSlot, Draft, slot_key
 
@@ -56,17 +56,5 @@ async def keep_slot_rule(store: Store, slot_rule: BindingSlot) -> None:
 
 async def _rekey(session: AsyncSession, slot_rule: BindingSlot) -> None:
     for binding in await session.scalars(select(Binding)):
-        draft = Draft(
-            issuer=binding.issuer,
-            sub_pattern=binding.sub_pattern,
-            repository_id=binding.repository_id,
-            event_names=(),
-            origin=Origin(binding.origin),
-            project_id=None,
-            team_id=binding.team_id,
-        )
-        await session.execute(
-            update(Binding)
-            .where(Binding.id == binding.id)
-            .values(slot=slot_key(draft, binding.tenant_id, slot_rule))
-        )
+        slot = slot_key(binding, binding.tenant_id, slot_rule)
+        await session.execute(update(Binding).where(Binding.id == binding.id).values(slot=slot))

@@ -14,16 +14,15 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import parse_since
 from service.access.roles import Capability
 from service.ci.issuers.issuers import Issuers
 from service.ci.verifier.candidates import ActiveBinding, candidates_of
 from service.ci.verifier.claims import UnverifiedClaims
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.rules import VerificationContext, match_binding
-from service.core.errors import Invalid
 from service.store.store import Store
 from service.store.tables import Organisation, RejectedSubject
+from service.trust.bindings.listing import parse_as_of
 from service.trust.bindings.repository import list_active_slots, list_active_with_subs
 from service.trust.bindings.rules import ProjectsAndTeams, parse_binding, slot_key
 from service.trust.bindings.services import BindingServices
@@ -105,7 +104,7 @@ async def list_resolved(
 
     Expired rows are left out even if they are not deleted yet. Raises Invalid, INVALID_CURSOR.
     """
-    since, floor = _since(asked.since), services.clock() - LISTED_FOR
+    since, floor = parse_as_of(asked.since, "since"), services.clock() - LISTED_FOR
     statement = rejected_since(
         tenant_id,
         floor if since is None else max(since, floor),
@@ -292,15 +291,6 @@ async def rejected(call: Call[BindingServices], query: RejectedQuery) -> Rejecte
     return RejectedList(
         org=call.org.slug, count=len(entries), rejected=entries, next_cursor=next_cursor
     )
-
-
-def _since(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else parse_since(text)
-    except ValueError as error:
-        raise Invalid(
-            "since must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="since"
-        ) from error
 
 
 def _entry(subject: ResolvedSubject) -> RejectedEntry:
