@@ -104,5 +104,6 @@ class GarbageCollector(LeasedJob):
 
     async def delete_expired_answers(self) -> int:
         """Delete expired answers to idempotency keys, for a round; returns how many."""
-        async with self._store.write() as work:
-            return await delete_expired_answers(work.session, work.now)
+        return await self._store.write_at_once(
+            lambda work: delete_expired_answers(work.transaction, work.now)
+        )

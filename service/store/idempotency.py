@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
-from sqlalchemy import Table, and_, bindparam, delete, func, insert, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import Integer, Table, and_, bindparam, delete, func, insert, select, tuple_
 
 from service.core.errors import Busy, Conflict
 from service.store.tables import IdempotencyKey
@@ -32,6 +31,12 @@ _IS_KEY: Final = and_(
 )
 _FIND: Final = select(_TABLE.c.body_sha256, _TABLE.c.answer, _TABLE.c.created_at).where(_IS_KEY)
 _DELETE: Final = delete(_TABLE).where(_IS_KEY)
+_EXPIRED: Final = select(*_TABLE.primary_key).where(_TABLE.c.created_at <= bindparam("before"))
+_DELETE_EXPIRED: Final = (
+    delete(_TABLE)
+    .where(tuple_(*_TABLE.primary_key).in_(_EXPIRED.limit(bindparam("most", type_=Integer))))
+    .returning(_TABLE.c.key)
+)
 _KEEP: Final = insert(_TABLE)
 _LONG: Final = select(func.coalesce(func.sum(func.length(IdempotencyKey.answer)), 0)).where(
     IdempotencyKey.tenant_id == bindparam("tenant_id"),
@@ -89,11 +94,7 @@ def keep_answer(
     transaction.run(_KEEP, [attempt.key_columns | line])
 
 
-async def delete_expired_answers(session: AsyncSession, now: datetime) -> int:
+def delete_expired_answers(transaction: Transaction, now: datetime) -> int:
     """Delete answers past their lifetime, DELETED_MAX at most; returns how many."""
-    key = tuple_(*_TABLE.primary_key)
-    expired = select(*_TABLE.primary_key).where(_TABLE.c.created_at <= now - LIFETIME)
-    deleted = await session.execute(
-        delete(_TABLE).where(key.in_(expired.limit(DELETED_MAX))).returning(_TABLE.c.key)
-    )
-    return len(deleted.all())
+    bounds = {"before": now - LIFETIME, "most": DELETED_MAX}
+    return len(transaction.rows(_DELETE_EXPIRED, bounds))

@@ -14,13 +14,13 @@ import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from sqlalchemy import Table, bindparam, update
+from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from service.core.errors import Refusal
@@ -52,8 +52,18 @@ _RENEWALS: Final = 3
 _MARK: Final = re.compile(r"lock_[0-9a-z]{16}")
 _MARK_BYTES: Final = 64
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LEASES: Final = cast("Table", Lease.__table__)
+_OF_NAME: Final = Lease.name == bindparam("of_name")
+_TAKEN: Final = {
+    "holder": bindparam("by"),
+    "epoch": bindparam("new_epoch"),
+    "expires_at": bindparam("until", type_=Lease.expires_at.type),
+}
+_FIND: Final = select(Lease.holder, Lease.epoch, Lease.expires_at).where(_OF_NAME)
+_ADD: Final = insert(_LEASES).values(name=bindparam("of_name"), **_TAKEN)
+_TAKE: Final = update(_LEASES).where(_OF_NAME).values(**_TAKEN)
 _EXTEND: Final = (
-    update(cast("Table", Lease.__table__))
+    update(_LEASES)
     .where(
         Lease.name == bindparam("of_name"),
         Lease.holder == bindparam("of_holder"),
@@ -114,8 +124,7 @@ class HeldLease:
         async def renew() -> None:
             while True:
                 await asyncio.sleep(self.lifetime.total_seconds() / _RENEWALS)
-                async with self.write():
-                    pass
+                await self.write_at_once(lambda work: None)
 
         renewal = asyncio.create_task(renew())
         try:
@@ -214,23 +223,19 @@ class LeaseKeeper:
     async def _take(self, place: str) -> HeldLease:
         """Take the row. A holder of the same place has ended, because we hold its file lock."""
         holder = f"{place}{os.getpid()}/{new_id('lease')}"
-        async with self._store.write() as work:
-            lease = await work.session.get(Lease, self._name)
-            if lease is None:
-                lease = Lease(name=self._name, holder="", epoch=0, expires_at=work.now)
-                work.session.add(lease)
-            elif lease.expires_at > work.now and not lease.holder.startswith(place):
+
+        def take(work: SyncUnitOfWork) -> int:
+            found = work.transaction.rows(_FIND, {"of_name": self._name})
+            before, epoch, expires_at = found[0] if found else ("", 0, work.now)
+            if expires_at > work.now and not before.startswith(place):
                 raise LeaseTaken
-            lease.holder = holder
-            lease.epoch += 1
-            lease.expires_at = work.now + self._lifetime
-            return HeldLease(self._name, holder, lease.epoch, self._lifetime, self._store)
+            taken = {"by": holder, "new_epoch": epoch + 1, "until": work.now + self._lifetime}
+            work.transaction.run(_TAKE if found else _ADD, [{"of_name": self._name, **taken}])
+            return int(epoch) + 1
+
+        epoch = await self._store.write_at_once(take)
+        return HeldLease(self._name, holder, epoch, self._lifetime, self._store)
 
     async def _give_back(self, held: HeldLease) -> None:
-        async with self._store.write() as work:
-            await work.session.execute(
-                update(Lease)
-                # By epoch: the lease of a process that has taken over must not be ended.
-                .where(Lease.name == self._name, Lease.epoch == held.epoch)
-                .values(expires_at=work.now)
-            )
+        with suppress(LeaseLost):  # by epoch: that of a process that has taken over goes on
+            await replace(held, lifetime=timedelta(0)).write_at_once(lambda work: None)

@@ -27,6 +27,9 @@ _FIND: Final = select(InstallMark.recorded_at, InstallMark.seq).where(
     InstallMark.install == bindparam("install")
 )
 _REMOVE: Final = delete(_MARKS).where(_MARKS.c.install == bindparam("of_install"))
+_IS_OLD: Final = _MARKS.c.recorded_at <= bindparam("before")
+_FIND_OLD: Final = select(_MARKS.c.install).where(_IS_OLD).limit(1)
+_REMOVE_OLD: Final = delete(_MARKS).where(_IS_OLD)
 _ADD: Final = insert(_MARKS)
 
 
@@ -89,9 +92,7 @@ def count_cut(transaction: Transaction, install: str, now: datetime) -> bool:
 
 async def delete_expired_marks(store: Store, now: datetime) -> None:
     """Delete marks that no request can belong to any more. Audit rows are unaffected."""
-    is_old = InstallMark.recorded_at <= now - CONTINUATION
-    async with store.read() as session:  # no write lock while there is nothing to delete
-        if await session.scalar(select(InstallMark.install).where(is_old).limit(1)) is None:
-            return
-    async with store.write() as work:
-        await work.session.execute(delete(InstallMark).where(is_old))
+    old = {"before": now - CONTINUATION}
+    # No write lock while there is nothing to delete.
+    if await store.read_at_once(lambda read: read.rows(_FIND_OLD, old)):
+        await store.write_at_once(lambda work: work.transaction.run(_REMOVE_OLD, [old]))

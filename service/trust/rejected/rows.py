@@ -5,11 +5,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
     Select,
+    Table,
     and_,
     bindparam,
     case,
@@ -24,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.store.batching import execute_many, scalars_of
 from service.store.tables import RejectedSubject
 from service.store.tables.base import Instant
+from service.store.transaction import Transaction
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,12 +116,9 @@ async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -
     )
 
 
-async def delete_before(session: AsyncSession, instant: datetime) -> None:
+def delete_before(transaction: Transaction, instant: datetime) -> None:
     """Delete the rows of all organisations last seen before `instant`."""
-    await session.execute(
-        delete(RejectedSubject).where(RejectedSubject.last_at < instant),
-        execution_options={"synchronize_session": False},
-    )
+    transaction.run(_DELETE_BEFORE, [{"before": instant}])
 
 
 def rejected_since(
@@ -172,6 +171,8 @@ def _lately(tenant_id: str, since: datetime) -> ColumnElement[bool]:
     return and_(RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since)
 
 
+_TABLE: Final = cast("Table", RejectedSubject.__table__)
+_DELETE_BEFORE: Final = delete(_TABLE).where(_TABLE.c.last_at < bindparam("before"))
 _LAST_AT: Final = bindparam("new_last_at", type_=Instant())
 _FIRST_AT: Final = bindparam("new_first_at", type_=Instant())
 _IS_LATEST: Final = RejectedSubject.last_at <= _LAST_AT

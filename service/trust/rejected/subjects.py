@@ -91,8 +91,9 @@ class RejectedSubjects:
 
     async def delete_expired(self) -> None:
         """Delete rows last seen longer than KEPT_FOR ago, in all organisations."""
-        async with self._store.write() as work:
-            await delete_before(work.session, work.now - KEPT_FOR)
+        await self._store.write_at_once(
+            lambda work: delete_before(work.transaction, work.now - KEPT_FOR)
+        )
 
     def _add(self, record: RejectionRecord) -> None:
         pending = self._pending.setdefault(record.tenant_id, _PendingRejections())

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
+from service.packages.proxy.install_marks import delete_expired_marks
 from service.store.lease import LeaseKeeper, LeaseLost, LeaseTaken
+from service.store.store import Store
 from service.store.tables import Lease, Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import START
@@ -58,6 +60,31 @@ async def test_every_holder_has_a_higher_epoch(audit, keeper):
             epochs.append(lease.epoch)
 
     assert epochs == [1, 2, 3]
+
+
+async def test_frequent_jobs_lock_the_database_for_no_turn_of_the_loop(audit, keeper, monkeypatch):
+    """When the machine is full, a turn of a process in the idle class takes a second."""
+    services = audit.services
+    audit.clock.advance(days=400)
+    monkeypatch.setattr(Store, "write", None)  # in which each statement is a turn
+
+    async with keeper.hold() as lease:
+        await lease.write_at_once(lambda work: None)
+    await services.garbage_collector.delete_expired_answers()
+    await services.rejected.delete_expired()
+    await delete_expired_marks(services.store, audit.clock.now)
+
+    assert (await lease_row(audit)).expires_at == audit.clock.now
+
+
+async def test_a_lease_that_was_lost_is_not_given_back(audit, keeper):
+    """It is of another machine by then."""
+    later = START + 2 * LIFETIME
+    async with keeper.hold() as lease:
+        await change_lease(audit, holder="another", epoch=lease.epoch + 1, expires_at=later)
+
+    row = await lease_row(audit)
+    assert (row.holder, row.expires_at) == ("another", later)
 
 
 async def test_a_lease_expires_after_its_lifetime_and_a_commit_extends_it(audit, keeper):
