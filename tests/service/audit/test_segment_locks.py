@@ -57,6 +57,12 @@ async def locked(audit):
     return audit
 
 
+@pytest.fixture
+def server_time(locked):
+    """The locks of probes end a day later: the server refuses one that ends in its past."""
+    locked.clock.now = datetime.now(UTC)
+
+
 async def add_day(audit: AuditWorld, days_ago: int, segments: int = 1) -> date:
     """A closed day that has so many segments and has been quiet for long enough."""
     day = utc_day(audit.clock.now) - days_ago * DAY
@@ -452,7 +458,7 @@ async def test_a_restored_database_locks_again(locked):
     assert (await lines(locked))[day].locked_until == pruned_at(Tier.ORG, day)
 
 
-async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked):
+async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked, server_time):
     await locked.services.locker.lock_due()
     async with locked.services.store.read() as session:
         first = await load_probe(session)
@@ -469,7 +475,7 @@ async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked)
         assert (await load_probe(session)).probed_at == locked.clock.now
 
 
-async def test_a_broken_lock_is_told_after_a_restart_too(locked):
+async def test_a_broken_lock_is_told_after_a_restart_too(locked, server_time):
     """The tests' own credentials may end locks of mode governance."""
     own = msgspec.structs.replace(locked.services.settings, object_lock="governance")
     services = build_services(own, locked.clock)
@@ -485,7 +491,7 @@ async def test_a_broken_lock_is_told_after_a_restart_too(locked):
     assert b'countersign_object_lock_broken{attempt="delete"} 0.0' in shown
 
 
-async def test_objects_of_probes_and_checkpoints_are_no_segments(locked):
+async def test_objects_of_probes_and_checkpoints_are_no_segments(locked, server_time):
     """Neither for a check, nor for the sweep of orphans, nor for who owns the prefix."""
     segments, tenant_id = locked.services.lake.segments, locked.world.acme.id
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
