@@ -29,6 +29,7 @@ from benchmarks.results import record
 from benchmarks.served import SLUG, found
 from benchmarks.server import running_server
 from service.app.bootstrap import prepare
+from service.app.collector import begin_collecting
 from service.app.composition import Services, build_services
 from service.audit.evidence.evidence_api import prove
 from service.audit.services import AuditServices
@@ -101,6 +102,7 @@ async def measure(segments: Sequence[Segment], folder: Path, data_dir: Path) -> 
         rng = random.Random(SEED)  # noqa: S311 - which rows are proved is no secret
         days = rng.choices(own, weights=[segment.rows for segment in own], k=PROOFS)
         seqs = [rng.randrange(segment.min_seq, segment.max_seq + 1) for segment in days]
+        begin_collecting()  # as a process that serves does
         took_ms = await proofs_ms(services, seqs)
         again_ms = await proofs_ms(services, seqs)
         return {
