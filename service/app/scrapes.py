@@ -55,9 +55,18 @@ class Scrapes:
                     stored = await storage_stats_by_tenant(session)
                     feeds = await load_feed_states(session)
                     keys = await count_expiring_keys(session, self._clock())
-                self._metrics.show([*_storage(stored), *_blocklist(feeds), _expiring_keys(keys)])
-                self._made = now, await in_thread(self._metrics.exposition)
+                self._made = now, await in_thread(self._page, stored, feeds, keys)
             return self._made[1]
+
+    def _page(
+        self,
+        stored: Mapping[str, StorageStats],
+        feeds: Sequence[FeedState],
+        keys: Mapping[str, int],
+    ) -> bytes:
+        """Of 5,000 organisations the gauges alone take a fifth of a second."""
+        self._metrics.show([*_storage(stored), *_blocklist(feeds), _expiring_keys(keys)])
+        return self._metrics.exposition()
 
 
 def _storage(by_tenant: Mapping[str, StorageStats]) -> Iterator[Metric]:

@@ -3,11 +3,12 @@
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import msgspec
 import pytest
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.app.application import create_app
@@ -214,11 +215,18 @@ async def test_the_operator_can_open_the_metrics(settings: Settings, clock: Sett
 
 
 async def test_a_page_is_made_once_for_all_who_ask_within_its_age(world):
-    """It takes 39 ms with many routes: in a thread, once for several who ask."""
+    """It takes 39 ms with many routes: in a thread, once for several who ask.
+
+    So do the gauges of each organisation.
+    """
     services = world.services
-    threads = []
+    threads, shown = [], []
 
     class Watched(Metrics):
+        def show(self, families: Sequence[Metric]) -> None:
+            shown.append(threading.current_thread())
+            super().show(families)
+
         def exposition(self) -> bytes:
             threads.append(threading.current_thread())
             return super().exposition()
@@ -229,6 +237,7 @@ async def test_a_page_is_made_once_for_all_who_ask_within_its_age(world):
     assert len(set(pages)) == 1
     (thread,) = threads
     assert thread is not threading.main_thread()
+    assert shown == [thread]
 
     always = Scrapes(services.store, Watched(), services.clock, max_age_s=0.0)
     await always.get()
