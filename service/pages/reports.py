@@ -1,8 +1,7 @@
 """The reports page: views of the audit log by question, and who could do what as of a date."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final
 
 from quart import Blueprint
 
@@ -17,12 +16,12 @@ from service.access.callers import member_actor
 from service.access.roles import Capability, Role
 from service.audit.evidence.report import report_evidence, review
 from service.core.errors import Invalid
-from service.pages.display_names import NamedActor, find_names
+from service.pages.display_names import find_names
 from service.pages.page import Form, Page, PageCall, View
 from service.pages.state import from_picker
 from service.trust.bindings.listing import parse_as_of
 from service.trust.reports.access_api import notes
-from service.trust.reports.access_report import AccessReport, ReportedMember, report_access
+from service.trust.reports.access_report import report_access
 from service.web.models import Request
 
 blueprint = Blueprint("dashboard_reports", __name__, url_prefix="/admin/ui/orgs/<slug>/reports")
@@ -35,8 +34,6 @@ SUCCEEDED: Final = (
 )
 ROWS_MAX: Final = 500
 """How many members, keys and bindings the page of the access report shows."""
-
-_Line = TypeVar("_Line")
 
 SIGN_INS: Final = (*SUCCEEDED, people.SignInFailed.event)
 RIGHTS: Final = (
@@ -163,26 +160,6 @@ VIEWS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AccessView:
-    """The template's data: a `report`, or the `fault` of what was typed as its date."""
-
-    typed: str
-    report: AccessReport | None = None
-    notes: Sequence[str] = ()
-    owners: Mapping[str, NamedActor] = field(default_factory=dict)
-    projects: Mapping[str, str] = field(default_factory=dict)
-    fault: Invalid | None = None
-
-    def first(self, lines: Sequence[_Line]) -> Sequence[_Line]:
-        """The first of the report's members, keys or bindings."""
-        return lines[:ROWS_MAX]
-
-    def actor_of(self, member: ReportedMember) -> str:
-        """The member's name in `actor` of audit rows."""
-        return member_actor(member.identity_provider, member.id)
-
-
 @Page(blueprint, "", "evidence/reports.html", needs=Capability.AUDIT_READ)
 async def reports_page(call: PageCall) -> View:
     """The reports and the views of the audit log."""
@@ -207,8 +184,8 @@ async def access_page(call: PageCall, query: ReportDateQuery) -> View:
             services.store, services.audit.lake, org, as_of, services.clock()
         )
     except Invalid as fault:
-        view = AccessView(typed, fault=fault)
-        return {"page": view, "roles": list(Role), "status": fault.status}
+        page: View = {"typed": typed, "report": None, "fault": fault}
+        return {"page": page, "roles": list(Role), "status": fault.status}
     keys, bindings = report.api_keys[:ROWS_MAX], report.bindings[:ROWS_MAX]
     actors = {key.created_by for key in keys if key.created_by is not None}
     limits = [key.project_id for key in keys]
@@ -217,8 +194,16 @@ async def access_page(call: PageCall, query: ReportDateQuery) -> View:
     async with call.read() as session:
         names = await find_names(session, org.id, actors=actors, projects=projects)
     owners = {actor: names.person(actor) for actor in actors}
-    view = AccessView(typed, report, notes(report), owners, names.projects)
-    return {"page": view, "roles": list(Role)}
+    page = {
+        "typed": typed,
+        "report": report,
+        "notes": notes(report),
+        "owners": owners,
+        "projects": names.projects,
+        "rows_max": ROWS_MAX,
+        "actor_of": lambda member: member_actor(member.identity_provider, member.id),
+    }
+    return {"page": page, "roles": list(Role)}
 
 
 @Page(
