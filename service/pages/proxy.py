@@ -1,7 +1,6 @@
 """The page about the install proxy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from quart import Blueprint, url_for
@@ -47,33 +46,6 @@ _PROVIDERS: Final = {provider.facts.name: provider for provider in CiProvider}
 _OTHER: Final = "Another provider"
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamStatus:
-    """One ecosystem's registry, without its credentials; `url` is None if none is configured."""
-
-    words: str
-    address: str
-    setting: str
-    url: str | None = None
-    has_credentials: bool = False
-    file_origins: list[str] = field(default_factory=list)
-    health: UpstreamHealth | None = None
-    not_asked: list[str] = field(default_factory=list)
-    """Origins that did not answer, and are asked again after a pause."""
-
-    @property
-    def state(self) -> str:
-        """`none`, `unasked`, `answers`, `fails` or `paused`, by this process's last request."""
-        if self.health is None:
-            return "none"
-        if self.not_asked:
-            return "paused"
-        answered_at, failed_at = self.health.answered_at, self.health.failed_at
-        if failed_at is not None and (answered_at is None or failed_at > answered_at):
-            return "fails"
-        return "unasked" if answered_at is None else "answers"
-
-
 class ProxyQuery(Request):
     """Whose lines the page shows; empty: the first's."""
 
@@ -106,7 +78,7 @@ async def proxy_page(call: PageCall, query: ProxyQuery) -> View:
         for ecosystem, facts in ECOSYSTEMS.items()
     ]
     return {
-        "is_configured": any(upstream.url for upstream in upstreams),
+        "is_configured": any(upstream["url"] for upstream in upstreams),
         "upstreams": upstreams,
         "cache": Later(lambda: _cache_usage(services)),
         "installs": installs,  # None for callers who may not read the audit log
@@ -125,25 +97,38 @@ def _upstream(
     facts: EcosystemFacts[Any],
     address: ProxyAddress,
     public: PackageRegistry[Any] | None,
-) -> UpstreamStatus:
-    setting = f"COUNTERSIGN_PROXY_{facts.ecosystem.upper()}_UPSTREAM"
-    status = UpstreamStatus(facts.label, facts.address(address), setting)
+) -> View:
+    """One ecosystem's registry, without its credentials; `url` is None if none is configured."""
+    named = {
+        "words": facts.label,
+        "address": facts.address(address),
+        "setting": f"COUNTERSIGN_PROXY_{facts.ecosystem.upper()}_UPSTREAM",
+    }
     if public is None:
-        return status
+        return named | {"url": None, "state": "none"}
     upstream = public.upstream
     registry, health = upstream.registry, upstream.health
-    return replace(
-        status,
-        url=registry.url,
-        has_credentials=registry.authorization is not None,
-        file_origins=sorted(map(str, registry.file_origins)),
-        health=health,
-        not_asked=[
-            str(origin)
-            for origin, circuit in upstream.circuits.items()
-            if circuit.state is not CircuitState.CLOSED
-        ],
-    )
+    not_asked = [
+        str(origin)
+        for origin, circuit in upstream.circuits.items()
+        if circuit.state is not CircuitState.CLOSED
+    ]
+    return named | {
+        "url": registry.url,
+        "has_credentials": registry.authorization is not None,
+        "file_origins": sorted(map(str, registry.file_origins)),
+        "health": health,
+        "not_asked": not_asked,  # they did not answer, and are asked again after a pause
+        "state": "paused" if not_asked else _state(health),
+    }
+
+
+def _state(health: UpstreamHealth) -> str:
+    """`unasked`, `answers` or `fails`, by this process's last request."""
+    answered_at, failed_at = health.answered_at, health.failed_at
+    if failed_at is not None and (answered_at is None or failed_at > answered_at):
+        return "fails"
+    return "unasked" if answered_at is None else "answers"
 
 
 async def _cache_usage(services: DashboardServices) -> View | None:

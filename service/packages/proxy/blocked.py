@@ -162,24 +162,6 @@ def _uncached(answer: Response) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedInstall:
-    """The parts of the install's row that the page shows.
-
-    `matches` is True if the row is a block of the package and version that the address names, for
-    the reason that it gives.
-    """
-
-    event: str
-    ecosystem: str | None
-    package: str | None
-    version: str | None
-    created_at: str
-    subject: str | None
-    reason: dict[str, Any]
-    matches: bool
-
-
-@dataclass(frozen=True, slots=True)
 class MemberView:
     """What a member sees: who could allow the install and, if they may read audit rows, the row.
 
@@ -189,7 +171,7 @@ class MemberView:
     owners: list[str]
     may_see_policy: bool
     may_read_rows: bool = False
-    row: RefusedInstall | None = None
+    row: dict[str, Any] | None = None
     is_missing: bool = False
 
 
@@ -225,21 +207,23 @@ async def _find_row(
     name: str,
     version: str,
     reason: str,
-) -> RefusedInstall:
+) -> dict[str, Any]:
+    """The parts of the install's row that the page shows.
+
+    `matches` is True if the row is a block of the package and version that the address names, for
+    the reason that it gives.
+    """
     log = await open_log(services.store, services.lake, org, services.clock())
     entry = json.loads(await find_entry(log, audit_id))
     envelope = _reason(entry["decision_reason"])
     is_block = _is_reason_of(entry["event"], envelope, reason)
-    return RefusedInstall(
-        event=entry["event"],
-        ecosystem=entry["ecosystem"],
-        package=entry["packageName"],
-        version=entry["version"],
-        created_at=entry["created_at"],
-        subject=entry["subject"],
-        reason=envelope,
-        matches=is_block and (entry["packageName"], entry["version"]) == (name, version),
-    )
+    shown = ("event", "ecosystem", "version", "created_at", "subject")
+    return {
+        **{member: entry[member] for member in shown},
+        "package": entry["packageName"],
+        "reason": envelope,
+        "matches": is_block and (entry["packageName"], entry["version"]) == (name, version),
+    }
 
 
 def _is_reason_of(event: str, envelope: dict[str, Any], reason: str) -> bool:
