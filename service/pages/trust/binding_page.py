@@ -1,9 +1,8 @@
 """The page of one binding: its details, its history, and the form that revokes it."""
 
 import json
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from quart import Blueprint
 
@@ -32,28 +31,6 @@ _CHANGES: Final = (OidcBindingCreated.event, OidcBindingRevoked.event)
 _A_MOMENT: Final = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """An audit row about the binding."""
-
-    at: str
-    event: str
-    by: NamedActor
-    surface: str
-    request_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class BindingView:
-    """The template's data. `changes` is None if the caller may not, or could not, read them."""
-
-    shown: ShownBinding
-    changes: list[HistoryEntry] | None
-    may_revoke: bool
-    may_replace: bool
-    is_already_revoked: bool
-
-
 @Page(
     blueprint,
     "/<binding:binding_id>",
@@ -75,13 +52,14 @@ async def binding_page(call: PageCall, state: FormState, binding_id: str) -> Vie
     is_reader = may(caller, Capability.AUDIT_READ, org)
     is_revocable = shown.is_active and may_revoke(caller, org, binding.team_id)
     is_late = isinstance(state.refusal, BindingNotFound)
-    view = BindingView(
-        shown=shown,
-        changes=await _changes(services, org, shown) if is_reader else None,
-        may_revoke=is_revocable,
-        may_replace=is_revocable and may_create(caller, org, binding.team_id),
-        is_already_revoked=is_late,
-    )
+    view = {
+        "shown": shown,
+        # None if the caller may not, or could not, read them.
+        "changes": await _changes(services, org, shown) if is_reader else None,
+        "may_revoke": is_revocable,
+        "may_replace": is_revocable and may_create(caller, org, binding.team_id),
+        "is_already_revoked": is_late,
+    }
     return {"page": view, "status": Conflict.status if is_late else state.status}
 
 
@@ -96,7 +74,7 @@ binding_page.form(
 
 async def _changes(
     services: DashboardServices, org: Organisation, shown: ShownBinding
-) -> list[HistoryEntry] | None:
+) -> list[View] | None:
     """The audit rows of the binding's creation and revocation within retention, newest first.
 
     None if they cannot be read: the binding is shown without them.
@@ -116,15 +94,13 @@ async def _changes(
     if isinstance(rows, SummaryUnavailable):
         return None
     people = {person.actor: person for person in (shown.added_by, shown.revoked_by) if person}
-    return [_change(json.loads(entry), people) for entry in json_objects(rows, org.id)]
-
-
-def _change(entry: dict[str, Any], people: dict[str, NamedActor]) -> HistoryEntry:
-    actor = entry["actor"]
-    return HistoryEntry(
-        at=entry["created_at"],
-        event=event_label(entry["event"]),
-        by=people.get(actor, NamedActor(actor, actor)),
-        surface=entry["verdict_source"],
-        request_id=entry["request_id"],
-    )
+    return [
+        {
+            "at": entry["created_at"],
+            "event": event_label(entry["event"]),
+            "by": people.get(entry["actor"], NamedActor(entry["actor"], entry["actor"])),
+            "surface": entry["verdict_source"],
+            "request_id": entry["request_id"],
+        }
+        for entry in map(json.loads, json_objects(rows, org.id))
+    ]

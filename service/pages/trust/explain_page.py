@@ -17,7 +17,7 @@ from service.ci.verifier.codes import Detail
 from service.core.errors import Invalid
 from service.pages.navigation import may
 from service.pages.page import Form, FormState, Page, PageCall, View, page_post
-from service.pages.trust.binding_form import Choices, Typed, load_choices, typed_of
+from service.pages.trust.binding_form import load_choices, typed_of
 from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings
 from service.pages.trust.failures import Failure, failure_of
 from service.pages.trust.rejected_page import ShownRejection
@@ -34,38 +34,26 @@ from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS
 from service.trust.rejected.rejected_api import explain_rejected
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalCard:
-    """The template's data. `typed` fills the form of the proposal, `beside` that of the other one.
+async def load_proposal_card(call: PageCall, proposal: Proposal) -> View:
+    """The card of `proposal` for the caller.
 
-    `replaced` is the binding that the proposal replaces. `project` is the name of the project that
-    the new binding is limited to. `choices` are None for callers that cannot create bindings.
+    In it, `typed` fills the form of the proposal, `beside` that of the other one. `replaced` is the
+    binding that the proposal replaces. `project` is the name of the project that the new binding is
+    limited to. `choices` are None for callers that cannot create bindings.
     """
-
-    proposal: Proposal
-    typed: Typed
-    beside: Typed | None
-    replaced: ShownBinding | None
-    project: str | None
-    choices: Choices | None
-    may_replace: bool
-
-
-async def load_proposal_card(call: PageCall, proposal: Proposal) -> ProposalCard:
-    """The card of `proposal` for the caller."""
     choices = await load_choices(call)
     is_writer = may(call.caller, Capability.OIDC_WRITE, call.org)
     project_id = proposal.body["project_id"]
-    return ProposalCard(
-        proposal=proposal,
-        typed=typed_of(proposal.body),
-        beside=None if proposal.beside is None else typed_of(proposal.beside),
-        replaced=await _replaced(call, proposal),
-        project=dict(choices.projects).get(project_id, project_id) if project_id else None,
-        choices=choices if is_writer and choices.origins else None,
-        may_replace=may_create(call.caller, call.org, None)
+    return {
+        "proposal": proposal,
+        "typed": typed_of(proposal.body),
+        "beside": None if proposal.beside is None else typed_of(proposal.beside),
+        "replaced": await _replaced(call, proposal),
+        "project": dict(choices.projects).get(project_id, project_id) if project_id else None,
+        "choices": choices if is_writer and choices.origins else None,
+        "may_replace": may_create(call.caller, call.org, None)
         and may_revoke(call.caller, call.org, None),
-    )
+    }
 
 
 async def _replaced(call: PageCall, proposal: Proposal) -> ShownBinding | None:
@@ -109,7 +97,7 @@ class ExplainView:
     project_id: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
     explanation: Explanation | None = None
-    card: ProposalCard | None = None
+    card: View | None = None
     revocable: frozenset[str] = frozenset()
 
     @property

@@ -45,17 +45,6 @@ class ShownRejection:
         return self.row.is_verified and self.row.detail == Detail.BINDING_AMBIGUOUS and not is_fixed
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedView:
-    """The template's data: subjects confirmed by their issuer, and unconfirmed ones."""
-
-    verified: list[ShownRejection]
-    unverified: list[ShownRejection]
-
-    listed_max = LIMIT_DEFAULT
-    kept_days = LISTED_FOR.days
-
-
 @Page(blueprint, "", "rejected.html", needs=Capability.OIDC_READ)
 async def rejected_page(call: PageCall) -> View:
     """The CI identities that were rejected recently, and what each of them lacks.
@@ -68,10 +57,12 @@ async def rejected_page(call: PageCall) -> View:
         for is_verified in (True, False)
     ]
     names = await _names(call, [*verified, *unverified])
-    view = RejectedView(
-        [_view(subject, names) for subject in verified],
-        [_view(subject, names) for subject in unverified],
-    )
+    view = {
+        "verified": [_view(subject, names) for subject in verified],  # by their issuer
+        "unverified": [_view(subject, names) for subject in unverified],
+        "listed_max": LIMIT_DEFAULT,
+        "kept_days": LISTED_FOR.days,
+    }
     return {"page": view}
 
 

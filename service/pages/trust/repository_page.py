@@ -1,8 +1,7 @@
 """The page that revokes all bindings of a repository: which they are, then the confirmation."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint
@@ -12,7 +11,7 @@ from service.core.errors import Invalid
 from service.core.text_rules import is_plain, parse_reason
 from service.pages.page import ANYWHERE, Form, FormState, Page, PageCall, View
 from service.pages.trust.binding_form import faults_of
-from service.pages.trust.binding_view import ShownBinding, may_revoke, show_bindings
+from service.pages.trust.binding_view import may_revoke, show_bindings
 from service.pages.trust.bindings_page import bindings_page
 from service.trust.bindings.bindings_api import revoke_all
 from service.trust.bindings.listing import PAGE_ROWS
@@ -31,24 +30,6 @@ blueprint = Blueprint("dashboard_repository", __name__, url_prefix="/admin/ui/or
 PARAMETERS: Final = ("issuer", "repository_id")
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryView:
-    """The active bindings of the repository in `typed`, or the form that asks for one.
-
-    `rows` are the first of `total`; `listed` is the digest of all their ids.
-    """
-
-    issuers: Sequence[tuple[str, str]]
-    typed: Mapping[str, str] = field(default_factory=dict)
-    rows: Sequence[ShownBinding] = ()
-    total: int = 0
-    listed: str = ""
-    may_revoke: bool = False
-    faults: Mapping[str, str] = field(default_factory=dict)
-    fault: str | None = None
-    status: int = 200
-
-
 @Page(
     blueprint,
     "/revoke",
@@ -64,8 +45,8 @@ async def repository_page(call: PageCall, state: FormState) -> View:
     view, refusal = await load_repository_view(call, typed), state.refusal
     if refusal is not None:
         texts = faults_of(state)
-        view = replace(view, faults=texts, fault=texts.get(ANYWHERE))
-    return {"page": view, "status": view.status if refusal is None else state.status}
+        view |= {"faults": texts, "fault": texts.get(ANYWHERE)}
+    return {"page": view, "status": view["status"] if refusal is None else state.status}
 
 
 def _listed_of(typed: Mapping[str, Any]) -> RevocationRequest:
@@ -85,9 +66,20 @@ repository_page.form(
 )
 
 
-async def load_repository_view(call: PageCall, typed: Mapping[str, str]) -> RepositoryView:
-    """The page's data; without parameters the form alone."""
-    view = RepositoryView([(url, url) for url in call.services.bindings.issuers], typed)
+async def load_repository_view(call: PageCall, typed: Mapping[str, str]) -> dict[str, Any]:
+    """The active bindings of the repository in `typed`, or the form that asks for one.
+
+    `rows` are the first of `total`; `listed` is the digest of all their ids.
+    """
+    issuers = [(url, url) for url in call.services.bindings.issuers]
+    view: dict[str, Any] = {
+        "issuers": issuers,
+        "typed": typed,
+        "rows": (),
+        "faults": {},
+        "fault": None,
+        "status": 200,
+    }
     if not typed:
         return view
     named = typed.get("repository_id", "")
@@ -96,14 +88,14 @@ async def load_repository_view(call: PageCall, typed: Mapping[str, str]) -> Repo
             ids = await find_ids_of(session, call.org.id, typed.get("issuer", ""), named)
         if len(ids) > 1:
             several = f"{len(ids)} repositories have this name: type one of {', '.join(ids)}"
-            return replace(view, faults={"repository_id": several}, status=Invalid.status)
+            return view | {"faults": {"repository_id": several}, "status": Invalid.status}
         if ids:
             typed = {**typed, "repository_id": ids[0]}
     try:
         repository = Repository.parse(typed.get("issuer"), typed.get("repository_id"))
     except Invalid as fault:
         name = fault.field or "repository_id"
-        return replace(view, faults={name: fault.text}, status=fault.status)
+        return view | {"faults": {name: fault.text}, "status": fault.status}
     async with call.read() as session:
         bindings = await list_active_of(session, call.org.id, repository)
         rows = await show_bindings(
@@ -113,12 +105,11 @@ async def load_repository_view(call: PageCall, typed: Mapping[str, str]) -> Repo
         missing = REPOSITORY_NOT_BOUND(
             issuer=repository.issuer, repository_id=repository.repository_id
         )
-        return replace(view, fault=missing.text, status=missing.status)
-    return replace(
-        view,
-        typed={**typed, "repository_id": repository.repository_id, "name": named},
-        rows=rows,
-        total=len(bindings),
-        listed=digest_of(binding.id for binding in bindings),
-        may_revoke=all(may_revoke(call.caller, call.org, binding.team_id) for binding in bindings),
-    )
+        return view | {"fault": missing.text, "status": missing.status}
+    return view | {
+        "typed": {**typed, "repository_id": repository.repository_id, "name": named},
+        "rows": rows,
+        "total": len(bindings),
+        "listed": digest_of(binding.id for binding in bindings),
+        "may_revoke": all(may_revoke(call.caller, call.org, each.team_id) for each in bindings),
+    }
