@@ -1,6 +1,5 @@
 """A member's own page, and the forms on it."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from quart import Blueprint, redirect, url_for
@@ -25,19 +24,10 @@ from service.packages.install_tokens.machine_tokens import (
 )
 from service.pages.page import Form, OwnCall, Page, View, page_post
 from service.store.store import UnitOfWork
-from service.store.tables import Member, Session
+from service.store.tables import Member
 from service.web.models import Request
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A live session; `is_this` marks the one that requested the page."""
-
-    entry: Session
-    browser: str | None
-    is_this: bool
 
 
 @Page(
@@ -69,7 +59,11 @@ async def profile_page(call: OwnCall) -> View:
         "passkeys": passkeys,
         "machines": machines,
         "sessions": [
-            SessionRow(entry, browser_words(entry.user_agent), entry.id == caller.session_id)
+            {
+                "entry": entry,
+                "browser": browser_words(entry.user_agent),
+                "is_this": entry.id == caller.session_id,  # which requested the page
+            }
             for entry in sessions
         ],
         "has_others": any(entry.id != caller.session_id for entry in sessions),

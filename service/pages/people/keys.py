@@ -1,7 +1,6 @@
 """The API keys page: issue, rotate and revoke the keys that proxies and scripts send rows with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -15,7 +14,7 @@ from service.orgs.api_keys import NEVER, OVERLAP_DEFAULT, KeyTerms, expires_soon
 from service.orgs.key_api import IssuedApiKey, NewApiKey, issue, revoke, rotate
 from service.packages.install_tokens.machine_tokens import list_machine_tokens
 from service.packages.install_tokens.machine_tokens import revoke as revoke_machine_token
-from service.pages.display_names import NamedActor, find_names
+from service.pages.display_names import find_names
 from service.pages.page import Form, IssuedSecret, Page, PageCall, View, list_part
 from service.store.organisations import (
     find_replaced,
@@ -54,15 +53,6 @@ _USES: Final = (
 """What a key can be issued for: its scopes, and their label."""
 
 _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-trial"}]'
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """One key. `owner` is who created it, if that was recorded."""
-
-    key: ApiKey
-    owner: NamedActor | None
-    expires_soon: bool
 
 
 @Page(
@@ -107,16 +97,17 @@ async def keys_page(call: PageCall) -> View:
 
 async def _rows(
     session: AsyncSession, org: Organisation, keys: Sequence[ApiKey], now: datetime
-) -> list[KeyRow]:
+) -> list[View]:
+    """The keys, each with who created it, if that was recorded."""
     names = await find_names(
         session, org.id, actors={key.created_by for key in keys if key.created_by is not None}
     )
     return [
-        KeyRow(
-            key,
-            None if key.created_by is None else names.person(key.created_by),
-            expires_soon(key, now),
-        )
+        {
+            "key": key,
+            "owner": None if key.created_by is None else names.person(key.created_by),
+            "expires_soon": expires_soon(key, now),
+        }
         for key in keys
     ]
 

@@ -1,7 +1,6 @@
 """The members page: the organisation's members, and actions to manage them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from quart import Blueprint, url_for
@@ -13,7 +12,6 @@ from service.access.sessions import LINK_LIFETIME
 from service.access.sign_in.providers import LABELS
 from service.orgs.domains import list_domains
 from service.orgs.members import (
-    MemberFacts,
     give_role,
     invite,
     issue_link,
@@ -28,22 +26,6 @@ from service.store.organisations import list_members_from
 from service.store.tables import Member, Organisation
 
 blueprint = Blueprint("dashboard_members", __name__, url_prefix="/admin/ui/orgs/<slug>/members")
-
-
-@dataclass(frozen=True, slots=True)
-class MemberRow:
-    """One member, with the words for their provider, and whether the caller may manage them."""
-
-    facts: MemberFacts
-    provider: str
-    is_self: bool
-    may_change: bool
-
-    @property
-    def actor(self) -> str:
-        """The member's name in `actor` of audit rows."""
-        member = self.facts.member
-        return member_actor(member.identity_provider, member.id)
 
 
 @Page(
@@ -85,15 +67,17 @@ async def members_page(call: PageCall) -> View:
 
 async def _rows(
     session: AsyncSession, caller: Caller, org: Organisation, members: Sequence[Member]
-) -> list[MemberRow]:
+) -> list[View]:
+    """The members, each with their name in `actor` of audit rows, and what the caller may do."""
     own_id = caller.member_id if isinstance(caller, MemberPrincipal) else None
     return [
-        MemberRow(
-            facts=facts,
-            provider=LABELS.get(facts.member.identity_provider, facts.member.identity_provider),
-            is_self=facts.member.id == own_id,
-            may_change=may_decide_over(caller, facts.member.role, org),
-        )
+        {
+            "facts": facts,
+            "provider": LABELS.get(facts.member.identity_provider, facts.member.identity_provider),
+            "actor": member_actor(facts.member.identity_provider, facts.member.id),
+            "is_self": facts.member.id == own_id,
+            "may_change": may_decide_over(caller, facts.member.role, org),
+        }
         for facts in await member_facts(session, org, members)
     ]
 

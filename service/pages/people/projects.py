@@ -1,6 +1,5 @@
 """The projects page: bindings and API keys can be limited to a project."""
 
-from dataclasses import dataclass
 from functools import partial
 
 from quart import Blueprint
@@ -15,15 +14,6 @@ from service.trust.bindings.repository import count_active_by_project
 blueprint = Blueprint("dashboard_projects", __name__, url_prefix="/admin/ui/orgs/<slug>/projects")
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectRow:
-    """One project, and how much is limited to it."""
-
-    project: Project
-    live_keys: int
-    active_bindings: int
-
-
 @Page(
     blueprint,
     "",
@@ -33,7 +23,7 @@ class ProjectRow:
     is_list=True,
 )
 async def projects_page(call: PageCall) -> View:
-    """A part of the projects, by name."""
+    """A part of the projects, by name, and how much is limited to each."""
     async with call.read() as session:
         load = partial(list_named_from, session, call.org, Project)
         part = await list_part(load, lambda project: project.name)
@@ -43,7 +33,11 @@ async def projects_page(call: PageCall) -> View:
     return {
         "part": part,
         "rows": [
-            ProjectRow(project, keys.get(project.id, 0), bindings.get(project.id, 0))
+            {
+                "project": project,
+                "live_keys": keys.get(project.id, 0),
+                "active_bindings": bindings.get(project.id, 0),
+            }
             for project in part.rows
         ],
     }

@@ -1,6 +1,5 @@
 """The roles page: capabilities of each role, by default and granted by the organisation."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from quart import Blueprint
@@ -28,26 +27,6 @@ CAPABILITY_WORDS: Final[dict[Capability, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Whether a role has a capability, by default or granted, and if the caller may change it."""
-
-    capability: Capability
-    is_default: bool
-    is_granted: bool
-    may_change: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RoleRow:
-    """One role. `before` are its grants beyond the defaults, which the form sends back."""
-
-    role: Role
-    cells: list[Cell]
-    before: str
-    may_change: bool
-
-
 @Page(
     blueprint,
     "",
@@ -64,21 +43,24 @@ async def roles_page(call: PageCall) -> View:
     }
 
 
-def _row(role: Role, caller: Caller, org: Organisation) -> RoleRow:
+def _row(role: Role, caller: Caller, org: Organisation) -> View:
+    """One role: whether it has each capability, by default or granted, and what may be changed."""
     now = granted(role, org.role_overrides)
     may_change = may_decide_over(caller, role, org) and ROLE_DEFAULTS[role] < set(Capability)
     cells = [
-        Cell(
-            capability,
-            is_default=capability in ROLE_DEFAULTS[role],
-            is_granted=capability in now,
-            may_change=may_change
+        {
+            "capability": capability,
+            "is_default": capability in ROLE_DEFAULTS[role],
+            "is_granted": capability in now,
+            "may_change": may_change
             and capability not in ROLE_DEFAULTS[role]
             and may(caller, capability, org),
-        )
+        }
         for capability in Capability
     ]
-    return RoleRow(role, cells, " ".join(granted_beyond(role, org)), may_change)
+    # The form sends the grants beyond the defaults back.
+    before = " ".join(granted_beyond(role, org))
+    return {"role": role, "cells": cells, "before": before, "may_change": may_change}
 
 
 def _ticked(form: Form) -> dict[str, Any]:

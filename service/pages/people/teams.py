@@ -1,6 +1,5 @@
 """The teams page: teams and their admins."""
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -11,28 +10,12 @@ from service.orgs.teams import admins_of, appoint, create, dismiss
 from service.pages.navigation import may_decide_over
 from service.pages.page import Page, PageCall, View, list_part
 from service.store.organisations import list_members_from, list_named_from
-from service.store.tables import Member, Team
+from service.store.tables import Team
 
 OFFERED_MAX: Final = 200
 """How many addresses are offered as completions; any other can be typed in full."""
 
 blueprint = Blueprint("dashboard_teams", __name__, url_prefix="/admin/ui/orgs/<slug>/teams")
-
-
-@dataclass(frozen=True, slots=True)
-class TeamAdminRow:
-    """One admin of a team."""
-
-    member: Member
-    may_change: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TeamRow:
-    """One team and its admins."""
-
-    team: Team
-    admins: list[TeamAdminRow]
 
 
 @Page(
@@ -58,13 +41,13 @@ async def teams_page(call: PageCall) -> View:
     return {
         "part": part,
         "rows": [
-            TeamRow(
-                team,
-                [
-                    TeamAdminRow(member, may_decide_over(caller, member.role, org))
-                    for member in admins[team.id]
+            {
+                "team": team,
+                "admins": [
+                    {"member": each, "may_change": may_decide_over(caller, each.role, org)}
+                    for each in admins[team.id]
                 ],
-            )
+            }
             for team in part.rows
         ],
         "addresses": [each.email for each in members if may_decide_over(caller, each.role, org)],
