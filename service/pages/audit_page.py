@@ -36,7 +36,7 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
 from service.ci.providers import CI_LABELS
 from service.core.errors import Invalid, Refusal
-from service.pages.display_names import Chip, active_chips, named_by, value_chips
+from service.pages.display_names import active_chips, named_by, value_chips
 from service.pages.exports import count_guarded
 from service.pages.page import Page, PageCall, View, page_get
 from service.pages.rows import (
@@ -118,19 +118,6 @@ class Fault:
     text: str
     name: str | None = None
     is_slow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReadText:
-    """A part of the search, the chips of what it was read as, and links to what else it may mean.
-
-    `exact` are rows of exactly its text, `all_versions` also of versions that it does not mean.
-    """
-
-    text: str
-    chips: list[Chip]
-    exact: str
-    all_versions: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +249,12 @@ def _package_of(state: PageState) -> dict[str, str]:
     return named if "name" in named else {}
 
 
-async def _readings(call: PageCall, state: PageState, names: Mapping[str, str]) -> list[ReadText]:
-    """The words of the search that say something else than the active filters they were read as."""
+async def _readings(call: PageCall, state: PageState, names: Mapping[str, str]) -> list[View]:
+    """The words of the search that say something else than the active filters they were read as.
+
+    Each has the chips of these, and links to what else it may mean: to rows of exactly its text,
+    and to those of versions that it does not mean, too.
+    """
     if state.search is None:
         return []
     try:
@@ -271,12 +262,14 @@ async def _readings(call: PageCall, state: PageState, names: Mapping[str, str]) 
     except _UNREADABLE:
         return []
     return [
-        ReadText(
-            word.text,
-            list(value_chips(state, word.filters, names)),
-            state.instead(word.filters, {"package": [literal(word.text)]}).href,
-            state.instead(word.filters, word.all_versions).href if word.all_versions else None,
-        )
+        {
+            "text": word.text,
+            "chips": list(value_chips(state, word.filters, names)),
+            "exact": state.instead(word.filters, {"package": [literal(word.text)]}).href,
+            "all_versions": state.instead(word.filters, word.all_versions).href
+            if word.all_versions
+            else None,
+        }
         for word in search.words
         if not word.as_typed
         and all({*values} <= {*state.parameters.get(n, ())} for n, values in word.filters.items())

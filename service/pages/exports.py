@@ -1,7 +1,7 @@
 """The pages about exports: who exported what, its receipt, and what an export would hold."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
@@ -16,7 +16,6 @@ from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, pars
 from service.access.roles import Capability
 from service.audit import saved_searches
 from service.audit.export_entries import (
-    ExportState,
     find_latest_export,
     get_export,
     list_exports,
@@ -25,7 +24,7 @@ from service.audit.export_entries import (
 from service.audit.export_receipts import entry_file_name
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog, open_log
-from service.pages.display_names import NamedActor, Names, active_chips, find_names, named_by
+from service.pages.display_names import Names, active_chips, find_names, named_by
 from service.pages.page import Page, PageCall, View, page_get
 from service.pages.state import PageState, parse_state
 from service.store.tables import ExportEntry, Organisation
@@ -38,27 +37,6 @@ ROWS: Final = 50
 """Exports on a page."""
 
 LATEST: Final = "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class ExportRow:
-    """One export. `filters` are words, the window not among them."""
-
-    entry: ExportEntry
-    state: ExportState
-    by: NamedActor
-    filters: list[str]
-    file_name: str
-
-    @property
-    def receipt_name(self) -> str:
-        """The name of its receipt's file."""
-        return self.file_name + RECEIPT_SUFFIX
-
-    @property
-    def order(self) -> str:
-        """Which end of time comes first in the file."""
-        return "oldest" if self.entry.filters.get("order") == ["asc"] else "newest"
 
 
 class ExportsPageQuery(Request):
@@ -88,7 +66,7 @@ async def exports_page(call: PageCall, query: ExportsPageQuery) -> View:
         names = await find_names(session, call.org.id, actors=named)
     now = call.services.clock()
     return {
-        "rows": [_row(call.org, entry, state_of(entry, now), names) for entry in entries],
+        "rows": [_row(call.org, entry, now, names) for entry in entries],
         "next_cursor": next_cursor,
         "is_first": query.cursor is None,
     }
@@ -155,7 +133,7 @@ async def export_page(call: PageCall, export_id: str) -> View | ResponseReturnVa
             return redirect(url_for("dashboard_exports.exports_page", slug=org.slug), 303)
         entry = await get_export(session, org.id, export_id)
         names = await find_names(session, org.id, actors={entry.actor, *named_by(entry.filters)})
-    return {"row": _row(org, entry, state_of(entry, call.services.clock()), names)}
+    return {"row": _row(org, entry, call.services.clock(), names)}
 
 
 @page_get(
@@ -186,14 +164,18 @@ def filter_words(filters: dict[str, list[str]], names: Names) -> list[str]:
     return [*filters.get(saved_searches.SQL, ()), *words]
 
 
-def _row(org: Organisation, entry: ExportEntry, state: ExportState, names: Names) -> ExportRow:
-    return ExportRow(
-        entry,
-        state,
-        names.person(entry.actor),
-        filter_words(entry.filters, names),
-        entry_file_name(org.slug, entry),
-    )
+def _row(org: Organisation, entry: ExportEntry, now: datetime, names: Names) -> View:
+    """One export, with which end of time comes first in its file."""
+    file_name = entry_file_name(org.slug, entry)
+    return {
+        "entry": entry,
+        "state": state_of(entry, now),
+        "by": names.person(entry.actor),
+        "filters": filter_words(entry.filters, names),
+        "order": "oldest" if entry.filters.get("order") == ["asc"] else "newest",
+        "file_name": file_name,
+        "receipt_name": file_name + RECEIPT_SUFFIX,
+    }
 
 
 def _cuts_off(org: Organisation, query: Query, floor: datetime | None) -> bool:

@@ -79,19 +79,11 @@ class NavItem:
     is_current: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Navigation:
-    """The sections of the organisation, and the other pages of the current one.
+def navigation(caller: Caller, org: Organisation) -> dict[str, list[NavItem]]:
+    """The sections of `org` that `caller` may open, and the other pages of the current one.
 
     A page below one of them, such as one binding below the list, has that one as its neighbour.
     """
-
-    sections: list[NavItem]
-    neighbours: list[NavItem]
-
-
-def navigation(caller: Caller, org: Organisation) -> Navigation:
-    """The sections and pages of `org` that `caller` may open."""
     allowed = {
         section: [
             (page.label, url_for(page.endpoint, slug=org.slug))
@@ -117,7 +109,7 @@ def navigation(caller: Caller, org: Organisation) -> Navigation:
             sections.append(NavItem(section, items[0].path, is_current))
             if is_current:
                 neighbours = [item for item in items if item.path != request.path]
-    return Navigation(sections, neighbours)
+    return {"sections": sections, "neighbours": neighbours}
 
 
 def page_context(services: DashboardServices, caller: Caller, org: Organisation) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The page that answers "would this be allowed?": the verdict, the rule, and where it is."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
@@ -28,21 +27,6 @@ _NEVER_PUBLIC: Final = (
     "The proxy never asks a public registry for it, and answers 404. Configure the client to get it"
     " from {registry} itself."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ShownVerdict:
-    """The verdict in words, and the rule's place on the policy page (an id there), if any.
-
-    `tone` is the notice's: done, fault-panel or past.
-    """
-
-    verdict: CheckResult
-    title: str
-    consequence: str
-    tone: str
-    rule: str | None
-    place: str | None
 
 
 class CheckQuery(Request):
@@ -83,7 +67,11 @@ async def check_page(call: PageCall, query: CheckQuery) -> View:
     return view | {"answer": _answer(verdict, policy, await _place(call, verdict))}
 
 
-def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> ShownVerdict:
+def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> View:
+    """The verdict in words, and the rule's place on the policy page (an id there), if any.
+
+    Its `tone` is the notice's: done, fault-panel or past.
+    """
     release, decision = verdict.release, verdict.decision
     what = f"{release.name} {release.version} ({ECOSYSTEMS[release.ecosystem].label})"
     is_audit = policy.mode is PolicyMode.AUDIT
@@ -108,7 +96,14 @@ def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> S
             "The proxy marks this version in the index, and refuses its file. A version range"
             " takes the newest version that is allowed."
         )
-    return ShownVerdict(verdict, title, consequence, tone, decision.rule_id, place)
+    return {
+        "verdict": verdict,
+        "title": title,
+        "consequence": consequence,
+        "tone": tone,
+        "rule": decision.rule_id,
+        "place": place,
+    }
 
 
 async def _place(call: PageCall, verdict: CheckResult) -> str | None:

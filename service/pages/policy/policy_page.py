@@ -3,7 +3,6 @@
 A form leads to a preview of what its change would have done, and that saves it.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -75,15 +74,6 @@ RowIds = dict[int, str]
 """The audit rows of changes, by revision."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeedView:
-    """A feed of the blocklist, and whether a newer import of it is due."""
-
-    state: FeedState
-    ecosystem: str
-    is_stale: bool
-
-
 @Page(
     blueprint,
     "",
@@ -144,10 +134,15 @@ async def policy_page(call: PageCall, query: PolicyQuery) -> View:
     return {"page": page, "field_words": FIELD_WORDS}
 
 
-def _feed_views(feeds: list[FeedState], services: DashboardServices) -> list[FeedView]:
+def _feed_views(feeds: list[FeedState], services: DashboardServices) -> list[View]:
+    """The feeds of the blocklist, and whether a newer import of each is due."""
     now, stale_after_s = services.clock(), services.settings.blocklist_stale_s
     return [
-        FeedView(state, ECOSYSTEMS[state.ecosystem].label, state.is_stale(now, stale_after_s))
+        {
+            "state": state,
+            "ecosystem": ECOSYSTEMS[state.ecosystem].label,
+            "is_stale": state.is_stale(now, stale_after_s),
+        }
         for state in feeds
     ]
 
