@@ -60,11 +60,9 @@ class PackageEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     package: PackageText
 
 
-class FirstPartyEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class FirstPartyEntry(PackageEntry, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Packages that an internal registry alone may deliver."""
 
-    ecosystem: Ecosystem
-    package: PackageText
     registry: Annotated[
         str,
         Meta(

@@ -215,15 +215,10 @@ async def show(call: Call[PolicyServices], query: PolicyQuery) -> PolicyInForce:
     return policy_form(call.org.slug, revision)
 
 
-def _policy_of(body: dict[str, Any]) -> InstallPolicy:
-    """The policy that `body` is. Raises Invalid."""
-    return parse_policy(body)
-
-
 @resource.put(
     "set_policy",
     needs=Capability.POLICY_WRITE,
-    body=Parsed(PolicyDocument, _policy_of, is_long=True),
+    body=Parsed(PolicyDocument, parse_policy, is_long=True),
     example=DOCUMENT_EXAMPLE,
     if_match=IfMatch,
     returns=PolicyInForce,
@@ -255,7 +250,7 @@ async def check(call: Call[PolicyServices], release: Release) -> PolicyCheck:
     "preview_policy",
     "/preview",
     needs=Capability.POLICY_READ,
-    body=Parsed(PolicyDocument, _policy_of, is_long=True),
+    body=Parsed(PolicyDocument, parse_policy, is_long=True),
     example=DOCUMENT_EXAMPLE,
     returns=PolicyPreview,
     refuses=QUERY_REFUSALS,
