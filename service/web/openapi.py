@@ -182,17 +182,14 @@ class _Schemas:
         for component in self.components.values():
             if "description" in component:
                 component["description"] = inspect.cleandoc(component["description"])
-        self._members = {
+        self.members = {
             model: self.components.pop(_name(self._by_model[model]))["properties"] for model in flat
         }
+        """The schema of each member of those, by name."""
 
     def of(self, model: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
         """The schema of a body."""
         return dict(self._by_model[model])
-
-    def members_of(self, model: type[Struct]) -> dict[str, dict[str, Any]]:
-        """The schema of each member, by name."""
-        return dict(self._members[model])
 
 
 def _name(reference: dict[str, Any]) -> str:
@@ -296,7 +293,7 @@ def _members(where: str, model: type[Struct] | None, schemas: _Schemas) -> Itera
     if model is None:
         return
     required = {field.encode_name for field in structs.fields(model) if field.required}
-    for name, schema in schemas.members_of(model).items():
+    for name, schema in schemas.members[model].items():
         parameter: dict[str, Any] = {"name": name, "in": where, "required": name in required}
         schema = _without_null(schema)
         if "description" in schema:
