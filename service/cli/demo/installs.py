@@ -1,7 +1,6 @@
 """What the demo needs to be installed from: a policy, a key, and the lines to paste."""
 
 import shlex
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -22,16 +21,8 @@ from service.store.tables import Organisation
 KEY_NAME: Final = "demo-installs"
 KEY_LIFETIME: Final = timedelta(days=1)
 _TARGET: Final = "demo-packages"
-_OF_PUBLIC_INDEX: Final = ("six", "pycrypto==2.6.1")
-_OF_OUR_INDEX: Final = (HELLO, f"{LOOK_ALIKE}=={LOOK_ALIKE_VERSION}")
-
-
-@dataclass(frozen=True, slots=True)
-class InstallLines:
-    """Two commands: one that installs, and one that the policy blocks."""
-
-    allowed: str
-    blocked: str
+_OF_PUBLIC_INDEX: Final = {"allowed": "six", "blocked": "pycrypto==2.6.1"}
+_OF_OUR_INDEX: Final = {"allowed": HELLO, "blocked": f"{LOOK_ALIKE}=={LOOK_ALIKE_VERSION}"}
 
 
 async def issue_demo_key(work: UnitOfWork, org: Organisation, by: AuditContext) -> str:
@@ -53,12 +44,15 @@ async def issue_demo_key(work: UnitOfWork, org: Organisation, by: AuditContext) 
     return secret
 
 
-def install_lines(address: ProxyAddress, secret: str, *, has_upstream: bool) -> InstallLines:
-    """The lines for pip. `has_upstream`: the proxy asks a configured index, not the demo's own."""
-    allowed, blocked = _OF_PUBLIC_INDEX if has_upstream else _OF_OUR_INDEX
+def install_lines(address: ProxyAddress, secret: str, *, has_upstream: bool) -> dict[str, str]:
+    """Two commands for pip: one that is `allowed`, and one that the policy has `blocked`.
+
+    `has_upstream`: the proxy asks a configured index, not the demo's own.
+    """
+    packages = _OF_PUBLIC_INDEX if has_upstream else _OF_OUR_INDEX
     # A folder of their own: what is installed here must not touch what the machine has.
     start = ("pip", "install", "--target", _TARGET, "--index-url", index_with(address, secret))
-    return InstallLines(shlex.join((*start, allowed)), shlex.join((*start, blocked)))
+    return {name: shlex.join((*start, package)) for name, package in packages.items()}
 
 
 def install_policy(profile: Profile, *, is_after_incident: bool) -> InstallPolicy:

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 
 import msgspec
 
@@ -12,7 +11,7 @@ from service.access.roles import Role
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.app.server import listen, serve
-from service.cli.demo.installs import InstallLines, install_lines, issue_demo_key
+from service.cli.demo.installs import install_lines, issue_demo_key
 from service.cli.demo.registry import releases, serve_registry
 from service.cli.demo.seed import DEMO_ORG, seed_demo
 from service.cli.output import CommandResult, Output
@@ -62,8 +61,8 @@ def run_demo(output: Output, *, is_serving: bool) -> None:
         listener = None
         if is_serving:
             listener = stack.enter_context(listen(settings.host, settings.port))
-        ready, started = asyncio.run(_prepare(settings, is_serving=is_serving))
-        _welcome(ready, started).show(output)
+        ready, token, installs = asyncio.run(_prepare(settings, is_serving=is_serving))
+        _welcome(ready, token, installs).show(output)
         sys.stdout.flush()
         if listener is not None:
             upstream = ready.proxy_pypi_upstream
@@ -76,16 +75,8 @@ def run_demo(output: Output, *, is_serving: bool) -> None:
             serve(serving, listener)
 
 
-@dataclass(frozen=True, slots=True)
-class _Started:
-    """What a start of the demo gives out: a sign-in token, and while it serves lines to install."""
-
-    token: str
-    lines: InstallLines | None
-
-
-def _welcome(ready: Settings, started: _Started) -> CommandResult:
-    """The demo's addresses and credentials."""
+def _welcome(ready: Settings, token: str, installs: dict[str, str]) -> CommandResult:
+    """The demo's addresses and credentials, and while it serves lines to install."""
     url = ready.public_url
     values = {
         "org": DEMO_ORG,
@@ -93,17 +84,16 @@ def _welcome(ready: Settings, started: _Started) -> CommandResult:
         "api": f"{url}/api/v1/admin/orgs/{DEMO_ORG}",
         "ui": f"{url}/admin/ui/orgs/{DEMO_ORG}",
         "token": current_admin_token(ready),
-        "link": f"{url}/sign-in?token={started.token}",
+        "link": f"{url}/sign-in?token={token}",
     }
-    installs = {} if started.lines is None else asdict(started.lines)
     text = _INSTALLS.format(**installs) if installs else ""
     data = values | ({"installs": installs} if installs else {})
     # One line each: control characters in a line are shown, not interpreted.
     return CommandResult(data, _WELCOME.format(**values, installs=text).splitlines())
 
 
-async def _prepare(settings: Settings, *, is_serving: bool) -> tuple[Settings, _Started]:
-    """Store the demo; return the complete settings and what its start gives out."""
+async def _prepare(settings: Settings, *, is_serving: bool) -> tuple[Settings, str, dict[str, str]]:
+    """Store the demo; return the complete settings, a sign-in token and lines to install."""
     ready = await prepare(settings)
     services = build_services(ready, utc_now)
     try:
@@ -116,13 +106,13 @@ async def _prepare(settings: Settings, *, is_serving: bool) -> tuple[Settings, _
             audit_context = cli_caller(ready.platform_tenant_id).audit_context
             token = await issue_sign_in(work, org, owner, audit_context)
             if not is_serving:
-                return ready, _Started(token, None)
+                return ready, token, {}
             secret = await issue_demo_key(work, org, audit_context)
             lines = install_lines(
                 ProxyAddress(ready.public_url, DEMO_ORG),
                 secret,
                 has_upstream=bool(ready.proxy_pypi_upstream),
             )
-            return ready, _Started(token, lines)
+            return ready, token, lines
     finally:
         await services.close()
