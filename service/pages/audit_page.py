@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -41,7 +41,6 @@ from service.pages.exports import count_guarded
 from service.pages.page import Page, PageCall, View, page_get
 from service.pages.rows import (
     CI_SOURCE_PREFIX,
-    LogRow,
     RowContext,
     decoded_entries,
     log_row,
@@ -60,14 +59,12 @@ from service.pages.state import (
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
-    SummaryPanel,
     SummaryUnavailable,
     facets_of,
     load_summary_panel,
     or_unavailable,
 )
 from service.store.lost_segments import losses_within
-from service.store.tables import LostSegment
 from service.web.models import ParsedQuery, Request
 from service.web.responses import json_answer
 
@@ -118,29 +115,6 @@ class Fault:
     text: str
     name: str | None = None
     is_slow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """A page of rows; `summary` is loaded after what precedes it is sent, and so is `guarded`.
-
-    `guarded` is how many package names a file of CSV would change.
-
-    `live` is the query for rows accepted from now on, if they belong on top of these. `unknown`
-    are values that no row has, looked up if there is no row; None if that could not be done.
-    `losses` are segments of the days in the window that were given up.
-    """
-
-    rows: list[LogRow]
-    actors: Mapping[str, str]
-    is_oldest_first: bool
-    older: str | None
-    newer: str | None
-    live: str | None
-    summary: Later[SummaryPanel | SummaryUnavailable]
-    guarded: Later[int | None]
-    unknown: list[UnknownValue] | None
-    losses: Sequence[LostSegment] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +173,7 @@ async def audit_page(call: PageCall, query: AuditQuery) -> View | ResponseReturn
     retention = retention_window(call.org, now)
     async with call.read() as session:
         searches = await list_searches(session, call.org.id, is_sql=False)
-    names = {} if results is None else results.actors
+    names = {} if results is None else results["actors"]
     page = {
         "now": now,
         "state": state,
@@ -278,7 +252,7 @@ async def _readings(call: PageCall, state: PageState, names: Mapping[str, str]) 
 
 async def _results_or_fault(
     call: PageCall, state: PageState, now: datetime
-) -> tuple[Results | None, Fault | None]:
+) -> tuple[dict[str, Any] | None, Fault | None]:
     """The rows, or why there are none."""
     try:
         return await _results(call, state, now), None
@@ -293,8 +267,16 @@ def _refused(error: Refusal) -> Fault:
     return Fault(error.status, error.text, is_slow=isinstance(error, QueryTooSlow))
 
 
-async def _results(call: PageCall, state: PageState, now: datetime) -> Results:
-    """Raises InvalidQuery, Invalid, QueryTooSlow."""
+async def _results(call: PageCall, state: PageState, now: datetime) -> dict[str, Any]:
+    """A page of rows; `summary` is loaded after what precedes it is sent, and so is `guarded`.
+
+    `guarded` is how many package names a file of CSV would change.
+
+    `live` is the query for rows accepted from now on, if they belong on top of these. `unknown`
+    are values that no row has, looked up if there is no row; None if that could not be done.
+    `losses` are segments of the days in the window that were given up. Raises InvalidQuery,
+    Invalid, QueryTooSlow.
+    """
     services, org = call.services, call.org
     state.check_window()
     exact = state.as_of(now)
@@ -310,20 +292,20 @@ async def _results(call: PageCall, state: PageState, now: datetime) -> Results:
     context = RowContext(state, actors, services.bindings.issuers.values(), now)
     newer = exact.newer()
     within = log.within(query)
-    return Results(
-        rows=[log_row(entry, context) for entry in entries],
-        actors=actors,
-        is_oldest_first=query.order is Order.OLDEST_FIRST,
-        older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
-        newer=None if newer is None else newer.href,
-        live=state.live(log.snapshot.watermark).href if state.is_live else None,
-        summary=Later(
+    return {
+        "rows": [log_row(entry, context) for entry in entries],
+        "actors": actors,
+        "is_oldest_first": query.order is Order.OLDEST_FIRST,
+        "older": None if page.next_cursor is None else exact.older(page.next_cursor).href,
+        "newer": None if newer is None else newer.href,
+        "live": state.live(log.snapshot.watermark).href if state.is_live else None,
+        "summary": Later(
             lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
         ),
-        guarded=Later(lambda: count_guarded(log, query, GLANCE_MAX_S)),
-        unknown=[] if entries or not query.conditions else await _unknown(call, log, query),
-        losses=await losses_within(services.store, org.id, within.since, within.until),
-    )
+        "guarded": Later(lambda: count_guarded(log, query, GLANCE_MAX_S)),
+        "unknown": [] if entries or not query.conditions else await _unknown(call, log, query),
+        "losses": await losses_within(services.store, org.id, within.since, within.until),
+    }
 
 
 async def _unknown(call: PageCall, log: TenantLog, query: Query) -> list[UnknownValue] | None:

@@ -3,7 +3,6 @@
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote_plus
 
@@ -161,24 +160,13 @@ def _uncached(answer: Response) -> Response:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """What a member sees: who could allow the install and, if they may read audit rows, the row.
-
-    Without a `row`, `is_missing` tells whether no row has this id.
-    """
-
-    owners: list[str]
-    may_see_policy: bool
-    may_read_rows: bool = False
-    row: dict[str, Any] | None = None
-    is_missing: bool = False
-
-
 async def load_member_view(
     services: AuditServices, slug: str, audit_id: str, name: str, version: str, reason: str
-) -> MemberView | None:
-    """The caller's view, or None for anyone outside the organisation.
+) -> dict[str, Any] | None:
+    """What a member sees: who could allow the install and, if they may read audit rows, the row.
+
+    None for anyone outside the organisation. Without a `row`, `is_missing` tells whether no row has
+    this id.
 
     Never refuses a caller: the page is public, and looks the same to all who are not members.
     """
@@ -188,16 +176,21 @@ async def load_member_view(
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
     except Refusal:
         return None
-    may_see_policy = is_allowed(caller.require, Capability.POLICY_READ, org)
-    if not is_allowed(caller.require, Capability.AUDIT_READ, org):
-        return MemberView(owners, may_see_policy)
-    try:
-        row = await _find_row(services, org, audit_id, name, version, reason)
-    except AuditRowNotFound:
-        return MemberView(owners, may_see_policy, may_read_rows=True, is_missing=True)
-    except (Refusal, StoreFault):
-        return MemberView(owners, may_see_policy, may_read_rows=True)
-    return MemberView(owners, may_see_policy, may_read_rows=True, row=row)
+    view: dict[str, Any] = {
+        "owners": owners,
+        "may_see_policy": is_allowed(caller.require, Capability.POLICY_READ, org),
+        "may_read_rows": is_allowed(caller.require, Capability.AUDIT_READ, org),
+        "row": None,
+        "is_missing": False,
+    }
+    if view["may_read_rows"]:
+        try:
+            view["row"] = await _find_row(services, org, audit_id, name, version, reason)
+        except AuditRowNotFound:
+            view["is_missing"] = True
+        except (Refusal, StoreFault):
+            pass  # the page is shown without the row
+    return view
 
 
 async def _find_row(

@@ -1,8 +1,8 @@
 """The list of bindings: filtered, as of now or an earlier instant, a page at a time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -28,37 +28,6 @@ _PLACES: Final = ("after", "before")
 PARAMETERS: Final = (*_FILTERS, *_PLACES)
 
 
-@dataclass(frozen=True, slots=True)
-class BindingsView:
-    """The template's data. `newer` and `older` are query strings, `as_of` is None for now.
-
-    `counts` are those of the states that the page can be narrowed to, of any text.
-    """
-
-    parameters: Mapping[str, str]
-    faults: Mapping[str, str]
-    as_of: datetime | None = None
-    rows: tuple[ShownBinding, ...] = ()
-    total: int = 0
-    newer: str | None = None
-    older: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def by_repository(self) -> list[tuple[str, list[ShownBinding]]]:
-        """The rows by repository, that of the newest one first; empty for other subjects."""
-        groups: dict[tuple[str, str], list[ShownBinding]] = {}
-        for row in self.rows:
-            groups.setdefault((row.binding.issuer, row.parts[0]), []).append(row)
-        return [(repository, rows) for (_, repository), rows in groups.items()]
-
-    def of_state(self, state: str) -> str:
-        """The query string for those in `state`, or for all if it is empty."""
-        kept = {name: self.parameters[name] for name in _FILTERS if name in self.parameters}
-        kept.pop("state", None)
-        return urlencode({**kept, "state": state} if state else kept)
-
-
 @Page(
     blueprint,
     "",
@@ -76,11 +45,15 @@ async def bindings_page(call: PageCall, state: FormState) -> View:
     Raises Invalid, NO_SUCH_BINDING for parameters that its forms never send.
     """
     view = await load_bindings_view(call, state.typed)
-    return {"page": view, "status": Invalid.status if view.faults else state.status}
+    return {"page": view, "status": Invalid.status if view["faults"] else state.status}
 
 
-async def load_bindings_view(call: PageCall, typed: Mapping[str, str]) -> BindingsView:
-    """The page's data for the parameters that are `typed`; an empty one is none."""
+async def load_bindings_view(call: PageCall, typed: Mapping[str, str]) -> View:
+    """The page's data for the parameters that are `typed`; an empty one is none.
+
+    `newer`, `older` and those that `of_state` returns are query strings, `as_of` is None for now.
+    `counts` are those of the states that the page can be narrowed to, of any text.
+    """
     now, org = call.services.clock(), call.org
     parameters = {name: text for name in PARAMETERS if (text := typed.get(name))}
     faults: dict[str, str] = {}
@@ -94,8 +67,15 @@ async def load_bindings_view(call: PageCall, typed: Mapping[str, str]) -> Bindin
         text=parameters.get("text"),
         is_unused=state == UNUSED,
     )
+    filters = {name: parameters[name] for name in _FILTERS if name in parameters}
+    view = {
+        "parameters": parameters,
+        "faults": faults,
+        "as_of": None if faults else as_of,
+        "of_state": partial(_of_state, filters),
+    }
     if faults:
-        return BindingsView(parameters, faults)
+        return view
     async with call.read() as session:
         page = await list_page(
             session,
@@ -106,17 +86,28 @@ async def load_bindings_view(call: PageCall, typed: Mapping[str, str]) -> Bindin
         )
         rows = await show_bindings(session, org.id, page.bindings, now, as_of)
         counts = await count_by_state(session, org.id) if as_of is None else {}
-    filters = {name: parameters[name] for name in _FILTERS if name in parameters}
-    return BindingsView(
-        parameters,
-        faults,
-        as_of,
-        tuple(rows),
-        page.total,
-        newer=_turned(filters, before=rows[0]) if page.has_newer and rows else None,
-        older=_turned(filters, after=rows[-1]) if page.has_older else None,
-        counts=counts,
-    )
+    return view | {
+        "rows": rows,
+        "by_repository": _by_repository(rows),
+        "total": page.total,
+        "newer": _turned(filters, before=rows[0]) if page.has_newer and rows else None,
+        "older": _turned(filters, after=rows[-1]) if page.has_older else None,
+        "counts": counts,
+    }
+
+
+def _by_repository(rows: Sequence[ShownBinding]) -> list[tuple[str, list[ShownBinding]]]:
+    """The rows by repository, that of the newest one first; empty for other subjects."""
+    groups: dict[tuple[str, str], list[ShownBinding]] = {}
+    for row in rows:
+        groups.setdefault((row.binding.issuer, row.parts[0]), []).append(row)
+    return [(repository, own) for (_, repository), own in groups.items()]
+
+
+def _of_state(filters: Mapping[str, str], state: str) -> str:
+    """The query string for those in `state`, or for all if it is empty."""
+    kept = {name: text for name, text in filters.items() if name != "state"}
+    return urlencode({**kept, "state": state} if state else kept)
 
 
 def _as_of(text: str, now: datetime, faults: dict[str, str]) -> datetime | None:
