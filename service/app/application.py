@@ -22,7 +22,7 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.filters import InvalidQuery
 from analytics.storage.suspects import segments_in
 from service.app import declarations, system
-from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
+from service.app.background_jobs import all_jobs, own_jobs
 from service.app.composition import EXTENSION, Services, build_services
 from service.audit import export_api, ingest, query_api, saved_searches, sql_api
 from service.audit.alerts import alerts_api
@@ -503,8 +503,7 @@ def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]
 
     @app.before_serving
     async def start() -> None:
-        loops = [write_behind(services), key_renewal(services), suspicion(services)]
-        running = [loop.run(stop) for loop in loops + jobs(services)]
+        running = [loop.run(stop) for loop in own_jobs(services) + jobs(services)]
         warming = (services.keys.warm_up(), services.lake.queries.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)
 

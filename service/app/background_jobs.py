@@ -29,6 +29,12 @@ ALERT_INTERVAL_S: Final = 10.0
 """How long after its rows a rule fires, at most, while the evaluation keeps up."""
 
 
+def own_jobs(services: Services) -> list[Maintenance]:
+    """What each process that serves runs for itself."""
+    loops = write_behind, key_renewal, suspicion, asking_again
+    return [loop(services) for loop in loops]
+
+
 def seal_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs that must not wait for anything else."""
     return [sealing(services)]
@@ -202,14 +208,16 @@ def scrubbing(services: Services) -> Maintenance:
 
 
 def suspicion(services: Services) -> Maintenance:
-    """Second looks at what requests of this process met; each process has them."""
+    """The verification of what requests of this process could not read; each process does it."""
+    job = BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))
+    return _loop(services, WRITE_BEHIND_INTERVAL_S, job)
+
+
+def asking_again(services: Services) -> Maintenance:
+    """The second look at what documents lacked, in a loop of its own: a registry may be slow."""
     again = partial(services.proxy.ask_again, services.settings.platform_tenant_id)
-    return _loop(
-        services,
-        WRITE_BEHIND_INTERVAL_S,
-        BackgroundJob("verify_suspects", 0, partial(verify_suspects, services)),
-        BackgroundJob("ask_registries_again", ASK_AGAIN_INTERVAL_S, again),
-    )
+    job = BackgroundJob("ask_registries_again", ASK_AGAIN_INTERVAL_S, again)
+    return _loop(services, ASK_AGAIN_INTERVAL_S, job)
 
 
 async def verify_suspects(services: Services) -> bool:

@@ -14,14 +14,12 @@ from service.access.roles import Capability, Role
 from service.app.background_jobs import (
     cosigning,
     housekeeping,
-    key_renewal,
     maintenance,
     matching,
+    own_jobs,
     scrubbing,
     signing,
     streaming,
-    suspicion,
-    write_behind,
 )
 from service.app.declarations import apply_org, parse_declaration
 from service.ci.verifier.codes import Detail, FailureCode
@@ -226,9 +224,7 @@ async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
         housekeeping,
         scrubbing,
         streaming,
-        suspicion,
-        write_behind,
-        key_renewal,
+        own_jobs,
     ):
         loop(services)
     exposed = services.metrics.exposition().decode()

@@ -14,11 +14,9 @@ import yaml
 from service.app.background_jobs import (
     EXPIRE_INTERVAL_S,
     housekeeping,
-    key_renewal,
     maintenance,
+    own_jobs,
     scrubbing,
-    suspicion,
-    write_behind,
 )
 from service.core.settings import REPOSITORY, Settings
 from tests.conftest import SCRAPER, SettableClock, World, running_world
@@ -50,7 +48,7 @@ def promtool(*arguments: str, given: bytes | None = None) -> str:
 
 async def exposed(world: World) -> str:
     """What `/metrics` prints once something has happened, and all jobs are known."""
-    for loop in (maintenance, housekeeping, scrubbing, suspicion, write_behind, key_renewal):
+    for loop in (maintenance, housekeeping, scrubbing, own_jobs):
         loop(world.services)
     await world.create()
     await world.services.sealer.seal_due(everything=True)

@@ -1,16 +1,23 @@
 """Past installs of releases that a registry has withdrawn, found in every organisation."""
 
+import asyncio
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
+from service.app.background_jobs import own_jobs
+from service.app.composition import Services
 from service.packages.proxy.artifacts import SETTLED
 from tests.conftest import World
 from tests.crashes import kill_process
+from tests.polling import HANG_S, until
 from tests.processes.command_line import invoke
 from tests.service.packages.proxy.conftest import proxied, registry
 from tests.service.packages.proxy.proxied import Proxied, wheel_of
+from tests.service.packages.proxy.registry import Asked
 from tests.service.packages.proxy.test_withdrawn import OTHER, served
 from tests.service.packages.retro.test_affected_api import affected
 from tests.service.packages.retro.test_matcher import installed, matched
@@ -82,6 +89,36 @@ async def test_a_registry_that_does_not_answer_is_asked_until_it_does(proxied: P
     await ask_again(proxied)
 
     assert (await matched(proxied.world)).keys() == {RULE}
+
+
+def last_runs(services: Services) -> dict[str, float]:
+    """When each job last ran without failing."""
+    name = "countersign_maintenance_last_success_timestamp_seconds"
+    exposed = services.metrics.exposition().decode()
+    return {job: float(at) for job, at in re.findall(rf'{name}{{task="(\w+)"}} (\S+)', exposed)}
+
+
+async def test_a_registry_that_does_not_answer_keeps_no_other_job_waiting(proxied: Proxied):
+    await served(proxied, OTHER)
+    proxied.publishes("foo", OTHER)
+    await proxied.page("foo")
+    proxied.clock.now += SETTLED
+    services, stop, asked = proxied.world.services, asyncio.Event(), asyncio.Event()
+
+    async def hangs(_: Asked, __: asyncio.StreamWriter) -> None:
+        asked.set()
+        await stop.wait()
+
+    proxied.registry.does("/simple/foo/", hangs)
+    services.proxy.registries[Ecosystem.PYPI].public.documents.patience_s = HANG_S
+    loops = asyncio.gather(*(loop.run(stop) for loop in own_jobs(services)))
+    await asked.wait()
+    proxied.clock.advance(hours=1)
+    await until(lambda: last_runs(services)["verify_suspects"] == proxied.clock.now.timestamp())
+    assert "ask_registries_again" not in last_runs(services)
+
+    stop.set()
+    await loops
 
 
 async def test_nothing_is_told_before_it_is_certain_nor_of_what_is_listed_again(proxied: Proxied):
