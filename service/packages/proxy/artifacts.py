@@ -103,13 +103,17 @@ _OFFERED: Final = (
     .where(_IS_FILE)
     .values(offered_digest=bindparam("new_offered"), offered_at=bindparam("new_offered_at"))
 )
-_MISSING: Final = select(_C.file_name, _MISSED_AT, _C.withdrawn_at).where(
+_MISSING: Final = select(_C.file_name, _MISSED_AT, _C.withdrawn_at, _C.served_at).where(
     _IS_IT & (_MISSED_AT.is_not(None) | (_C.served_at > bindparam("since")))
 )
 _MISS: Final = (
     update(_ARTIFACTS)
     .where(_IS_FILE)
-    .values(missed_at=bindparam("new_missed_at"), withdrawn_at=bindparam("new_withdrawn_at"))
+    .values(
+        missed_at=bindparam("new_missed_at"),
+        withdrawn_at=bindparam("new_withdrawn_at"),
+        served_at=bindparam("new_served_at"),
+    )
 )
 _MISSED: Final = (
     select(_C.ecosystem, _C.package)
@@ -140,7 +144,8 @@ class ArtifactName(NamedTuple):
 
 
 _Missing = Sequence[Sequence[Any]]
-"""Names of files, since when documents lack them, and since when they count as withdrawn."""
+"""Names of files, since when documents lack them, since when they count as withdrawn, and when they
+were served."""
 
 
 class WithdrawnFile(NamedTuple):
@@ -297,15 +302,20 @@ def load_withdrawn(
 
 
 def _changes(files: _Missing, listed: Collection[str], now: datetime) -> list[dict[str, Any]]:
-    """What is to be noted of `files`, as a document of now has those that are `listed`."""
+    """What is to be noted of `files`, as a document of now has those that are `listed`.
+
+    One that is listed again counts as served now: a node that has another document, in which it is
+    not, compares that with it when the registry confirms it.
+    """
     changes = []
-    for name, missed_at, withdrawn_at in files:
+    for name, missed_at, withdrawn_at, served_at in files:
         missed, withdrawn = None, None
         if name not in listed:
             missed = missed_at or now
             withdrawn = withdrawn_at or (now if now - missed >= SETTLED else None)
         if (missed, withdrawn) != (missed_at, withdrawn_at):
             noted = {"new_missed_at": missed, "new_withdrawn_at": withdrawn}
+            noted["new_served_at"] = served_at if missed else now
             changes.append({"of_file_name": name, **noted})
     return changes
 

@@ -98,10 +98,10 @@ class Artifact(Base):
 
     `registry_url` has no credentials, `digest` is the `algorithm:hex` by which the file was
     verified; `sha256` is null until it is known. `published_at` is what the registry said.
-    `served_at` is when an install of it was last recorded, up to a day early. `offered_digest` is
-    that of another file which the registry offered under the name at `offered_at`; null after the
-    operator accepted it, at `accepted_at`. Since `missed_at` documents of the registry lack the
-    file, which counts as withdrawn since `withdrawn_at`.
+    `served_at` is when an install of it was last recorded, up to a day early, or a document listed
+    it again. `offered_digest` is that of another file which the registry offered under the name at
+    `offered_at`; null after the operator accepted it, at `accepted_at`. Since `missed_at` documents
+    of the registry lack the file, which counts as withdrawn since `withdrawn_at`.
     """
 
     __tablename__ = "artifacts"

@@ -138,6 +138,27 @@ async def test_a_document_that_is_confirmed_ends_what_others_saw_in_an_older_one
     assert (await proxied.get(path)).status_code == 200
 
 
+async def test_an_older_document_that_another_node_has_confirmed_hides_it_for_once(
+    proxied: Proxied,
+):
+    """Documents of another machine are not ours: nothing but the database tells of them."""
+    path = await served(proxied, OTHER)
+    page = simple_page("foo", [OTHER.entry(proxied.registry)])
+    proxied.registry.says("/simple/foo/", page, content_type=SIMPLE, etag='"2"')
+    await proxied.page("foo")
+    proxied.registry.says("/simple/foo/", status=304)
+    proxied.clock.advance(minutes=5)
+    artifacts, url = proxied.world.services.proxy.artifacts, f"{proxied.registry.url}/simple/"
+
+    async def older() -> frozenset[str]:
+        return frozenset({"foo-1.0-py3-none-any.whl", OTHER.filename})
+
+    await artifacts.compare(Ecosystem.PYPI, url, "foo", older, since=proxied.clock.now)
+    for status in (404, 302):
+        proxied.clock.now += SETTLED
+        assert (await proxied.get(path)).status_code == status
+
+
 @pytest.mark.parametrize("confirms", [True, False])
 async def test_a_file_that_is_stored_after_its_document_was_compared_is_noted(
     proxied: Proxied, confirms: bool
