@@ -1,5 +1,7 @@
 """A round reads the rules and rows of the organisations that have something new, and no others."""
 
+import asyncio
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,6 +76,31 @@ async def test_a_rule_of_which_no_row_is_new_is_not_counted(
 
     assert len(await fired(audit)) == 1
     assert sorted(counted) == ["Blocked", "Other"][:are_counted]
+
+
+async def test_others_have_their_turn_between_two_rules(audit, monkeypatch):
+    """Of an organisation's hundred rules none may be of new rows: then no query gives them one."""
+    turns, turn_of_rule, mask = itertools.count(), [], watcher.mask
+
+    def noted(*arguments: Any) -> Any:
+        turn_of_rule.append(next(turns))
+        return mask(*arguments)
+
+    async def others() -> None:
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(watcher, "mask", noted)
+    for number in range(3):
+        await create(audit, name=f"No row {number}", query="package=none")
+    await audit.accept([sample_row(START, package_name="left-pad")])
+    running = asyncio.create_task(others())
+    await audit.services.alerts.watch_due()
+    running.cancel()
+
+    first, second, third = turn_of_rule
+    assert first + 1 < second < third - 1
 
 
 async def test_silences_are_evaluated_once_an_hour(audit, opened):
