@@ -16,6 +16,7 @@ from service.app.bootstrap import prepare
 from service.core.clock import utc_now
 from service.core.secrets import current_admin_token
 from service.core.settings import REPOSITORY
+from service.store import migrate as migrating
 from service.store.engine_factory import create_engines
 from service.store.migrate import (
     FIRST,
@@ -110,6 +111,29 @@ async def test_migrations_make_the_declared_tables_of_those_of_the_first_release
     assert migrated == declared
     assert version == latest_version()
     assert "revoked_at IS NULL" in repr(declared["bindings"])
+
+
+async def test_a_start_that_ends_before_it_has_made_all_tables_leaves_none(tmp_path, monkeypatch):
+    """A version without its tables, or tables without a version, would be no start for the next."""
+    empty = create_engines(
+        database_url(tmp_path / "empty") or f"sqlite+aiosqlite:///{tmp_path / 'empty.db'}", 5.0
+    )
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def tables() -> list[str]:
+        async with empty.reader.connect() as connection:
+            return await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+
+    monkeypatch.setattr(migrating, "insert", end)
+    with pytest.raises(KeyboardInterrupt):
+        await migrate(empty)
+    assert await tables() == []
+    monkeypatch.undo()
+    await migrate(empty)
+    assert len(await tables()) == len(Base.metadata.tables) + 1
+    await empty.dispose()
 
 
 @pytest.mark.sqlite_only(reason="compares the text of sqlite_master")
