@@ -14,6 +14,7 @@ import pytest_asyncio
 from quart.typing import TestClientProtocol
 
 from service.app.application import create_app
+from service.app.background_jobs import seal_jobs
 from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION, Services
 from service.cli.demo.seed import DEMO_ORG, seed_demo
@@ -85,7 +86,9 @@ class Demo:
 
 @asynccontextmanager
 async def seeded_demo(folder: Path, now: datetime = START) -> AsyncIterator[Demo]:
-    app = create_app(await prepare(settings_over(folder)), SettableClock(now))
+    # Without what would take all its rows in meanwhile: a stop waits for that.
+    ready = await prepare(settings_over(folder))
+    app = create_app(ready, SettableClock(now), jobs=seal_jobs)
     services: Services = app.extensions[EXTENSION]
     progress: list[tuple[int, int]] = []
     assert await seed_demo(services, now, lambda done, rows: progress.append((done, rows)))
