@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.budgets import only_full
 from tests.mutants.copied import Copy
 from tests.mutants.modules import MODULES, REPOSITORY
 from tests.mutants.plugins import ELSEWHERE
@@ -39,7 +40,7 @@ def test_tests_of_a_statement_are_in_the_order_of_the_table_and_the_quickest_fir
     assert reach.tests_of(module, "f:124") == [(second, ["process"], 3)]
 
 
-@pytest.mark.slow
+@only_full
 def test_what_a_test_reaches_is_recorded(copy: Copy) -> None:
     code = (REPOSITORY / MODULE).read_text()
     with copy.with_code(MODULE, marked(code, MODULE)):
