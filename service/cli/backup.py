@@ -19,17 +19,26 @@ SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
 
 
+def _one_way(context: click.Context, _: click.Parameter, is_given: bool) -> bool:
+    """Refuse the second of two options that exclude each other, before the data dir is opened."""
+    if is_given and (context.params.get("is_linked") or context.params.get("is_by_version")):
+        raise click.UsageError("give --link or --by-version")
+    return is_given
+
+
 @data_dir_command(root, "backup", changes=True)
 @click.option(
     "--link",
     "is_linked",
     is_flag=True,
+    callback=_one_way,
     help="Hard-link segments instead of copying: no extra space; DEST must be on the same disk.",
 )
 @click.option(
     "--by-version",
     "is_by_version",
     is_flag=True,
+    callback=_one_way,
     help="Record the S3 versions of segments instead of copying them: for a bucket with"
     " versioning, which has to keep them.",
 )
@@ -57,8 +66,6 @@ async def backup(
     """
     from service.audit.backup.create import take_backup
 
-    if is_linked and is_by_version:
-        raise click.UsageError("give --link or --by-version")
     services = context.services
     with byte_progress("Backing up") as show:
         manifest = await take_backup(

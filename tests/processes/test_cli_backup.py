@@ -52,6 +52,14 @@ def test_a_backup_comes_back_on_another_machine(home):
     other.end()
 
 
+@pytest.mark.parametrize("options", [["--link", "--by-version"], ["--by-version", "--link"]])
+def test_two_ways_at_once_are_refused_before_a_data_dir_is_looked_for(empty_home, options):
+    refused = empty_home.order("backup", *options, str(empty_home.folder / "backup"))
+
+    assert refused.code == 2
+    assert "give --link or --by-version" in refused.err
+
+
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_back(home):
     home.ask("audit", "seal")

@@ -333,7 +333,7 @@ async def test_each_damage_is_harmless_or_named(filled, place, tmp_path, part):
     assert not any(isinstance(answer, Named) for answer in right.values())
     named = 0
     first = part * DAMAGES
-    for number in range(first, first + budget(12, DAMAGES)):
+    for number in range(first, first + budget(25, DAMAGES)):
         chance = random.Random(SEED + number)
         is_new = chance.random() < 0.5
         if chance.random() < 0.25:
@@ -408,7 +408,7 @@ async def test_each_damage_of_an_export_or_its_receipt_is_harmless_or_named(evid
     right = {receipt: verified(file, receipt) for file, receipt in evidence}
     assert not any(isinstance(said, Named) for said in right.values())
     outcomes = Counter[str]()
-    for number in range(budget(50, 1_000)):
+    for number in range(budget(100, 1_000)):
         chance = random.Random(SEED + number)
         file, receipt = chance.choice(evidence)
         victim = receipt if chance.random() < 0.7 else file

@@ -274,7 +274,7 @@ async def test_both_organisations_have_rows_there(target):
         assert (await answer.get_json())["rows"] == [[40]]
 
 
-@sample(40)
+@sample(60)
 @pytest.mark.parametrize("statement", [*FILES, *CATALOG, *STATEMENTS])
 async def test_what_is_not_a_select_of_the_view_is_refused(target, statement):
     status, text = await attempt(target, statement)
