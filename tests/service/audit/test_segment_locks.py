@@ -13,7 +13,7 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import midnight, utc_day
 from analytics.model.retention import Tier, prunable_before, pruned_at
 from analytics.storage.layout import checkpoint_key
-from analytics.storage.object_lock import ObjectLocks, RequestRefused
+from analytics.storage.object_lock import LOCKED_FOR, ObjectLocks, RequestRefused
 from analytics.storage.segment_metadata import Segment
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
@@ -49,18 +49,32 @@ def settings(tmp_path, bucket):
     )
 
 
+def half_day_before(server_time: datetime) -> datetime:
+    """10 to 22 hours before, and the next 10 hours are of one day.
+
+    The server refuses locks that end in its past: those of probes end a day after this.
+    """
+    latest = server_time - timedelta(hours=10)
+    return latest.replace(hour=latest.hour // 12 * 12, minute=0, second=0, microsecond=0)
+
+
+@pytest.mark.parametrize("minutes", range(0, 24 * 60, 30))
+def test_tests_of_this_file_do_not_depend_on_the_hour(minutes):
+    server_time = START + timedelta(minutes=minutes) - timedelta(microseconds=1)
+
+    begin = half_day_before(server_time)
+
+    assert begin + timedelta(hours=10) <= server_time
+    assert begin + LOCKED_FOR > server_time + timedelta(hours=2)
+    assert utc_day(begin + timedelta(hours=10)) == utc_day(begin)
+
+
 @pytest.fixture
 async def locked(audit):
     """Acme, with 365 days of retention, before the time of the server, which judges ends."""
-    audit.clock.now = midnight(utc_day(datetime.now(UTC))) - timedelta(hours=16)
+    audit.clock.now = half_day_before(datetime.now(UTC))
     await always_on(audit, "org")
     return audit
-
-
-@pytest.fixture
-def server_time(locked):
-    """The locks of probes end a day later: the server refuses one that ends in its past."""
-    locked.clock.now = datetime.now(UTC)
 
 
 async def add_day(audit: AuditWorld, days_ago: int, segments: int = 1) -> date:
@@ -458,7 +472,7 @@ async def test_a_restored_database_locks_again(locked):
     assert (await lines(locked))[day].locked_until == pruned_at(Tier.ORG, day)
 
 
-async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked, server_time):
+async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked):
     await locked.services.locker.lock_due()
     async with locked.services.store.read() as session:
         first = await load_probe(session)
@@ -475,7 +489,7 @@ async def test_the_bucket_is_probed_before_the_first_lock_and_every_week(locked,
         assert (await load_probe(session)).probed_at == locked.clock.now
 
 
-async def test_a_broken_lock_is_told_after_a_restart_too(locked, server_time):
+async def test_a_broken_lock_is_told_after_a_restart_too(locked):
     """The tests' own credentials may end locks of mode governance."""
     own = msgspec.structs.replace(locked.services.settings, object_lock="governance")
     services = build_services(own, locked.clock)
@@ -491,7 +505,7 @@ async def test_a_broken_lock_is_told_after_a_restart_too(locked, server_time):
     assert b'countersign_object_lock_broken{attempt="delete"} 0.0' in shown
 
 
-async def test_objects_of_probes_and_checkpoints_are_no_segments(locked, server_time):
+async def test_objects_of_probes_and_checkpoints_are_no_segments(locked):
     """Neither for a check, nor for the sweep of orphans, nor for who owns the prefix."""
     segments, tenant_id = locked.services.lake.segments, locked.world.acme.id
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
