@@ -7,7 +7,7 @@ from datetime import datetime
 from service.access.callers import member_actor
 from service.ci.verifier.codes import Detail
 from service.cli.demo.profile import ProfileMember
-from service.store.tables import ApiKey, Member, Origin
+from service.store.tables import ApiKey, Binding, Member, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,57 +30,50 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
-    """A binding: what decides which rows it is credited with."""
-
-    binding_id: str
-    origin: Origin
-    project_id: str | None
-    event_names: frozenset[str]
-    added_us: int
-    revoked_us: int | None
-
-    def is_in_force(self, project_id: str | None, at_us: int) -> bool:
-        """True if tokens sent with a key of this project were compared with it at that time."""
-        return (
-            self.added_us <= at_us
-            and (self.revoked_us is None or at_us < self.revoked_us)
-            and self.project_id in {None, project_id}
-        )
-
-    def admits(self, event_name: str, project_id: str | None, at_us: int) -> bool:
-        """True if a token with this event, sent with a key of this project, matched it."""
-        allows = not self.event_names or event_name in self.event_names
-        return allows and self.is_in_force(project_id, at_us)
-
-
-@dataclass(frozen=True, slots=True)
 class Actors:
-    """All actors by their names in the profile; trusts by `sub`."""
+    """All actors by their names in the profile; bindings by `sub`."""
 
     people: dict[str, Person]
     keys: dict[str, ApiKey]
-    trusts: dict[str, list[Trust]]
+    bindings: dict[str, list[Binding]]
 
 
-def find_trust(
-    trusts: Sequence[Trust], event_name: str, project_id: str | None, at_us: int
-) -> Trust | None:
-    """The binding that rows of such a request name, or None: a team's or project's comes first.
+def find_binding(
+    bindings: Sequence[Binding], event_name: str, project_id: str | None, at: datetime
+) -> Binding | None:
+    """The one that rows of such a request name, or None: a team's or project's comes first.
 
     A team's binding counts only while a binding of the organisation admits the request too.
     """
-    admitting = [trust for trust in trusts if trust.admits(event_name, project_id, at_us)]
-    envelopes = [trust for trust in admitting if trust.origin is not Origin.TEAM_ADMIN]
-    narrow_first = sorted(
-        admitting if envelopes else [],
-        key=lambda trust: (trust.origin is not Origin.TEAM_ADMIN, trust.project_id is None),
-    )
-    return narrow_first[0] if narrow_first else None
+    admitting = [
+        binding
+        for binding in _in_force(bindings, project_id, at)
+        if not binding.event_names or event_name in binding.event_names
+    ]
+    if all(binding.origin == Origin.TEAM_ADMIN for binding in admitting):
+        return None
+    return min(admitting, key=_breadth)
 
 
-def rejection_detail(trusts: Sequence[Trust], project_id: str | None, at_us: int) -> Detail | None:
+def rejection_detail(
+    bindings: Sequence[Binding], project_id: str | None, at: datetime
+) -> Detail | None:
     """Why a request that no binding admits is rejected: for its event if there was a binding."""
-    of_organisation = (trust for trust in trusts if trust.origin is not Origin.TEAM_ADMIN)
-    has_binding = any(trust.is_in_force(project_id, at_us) for trust in of_organisation)
+    in_force = _in_force(bindings, project_id, at)
+    has_binding = any(binding.origin != Origin.TEAM_ADMIN for binding in in_force)
     return Detail.EVENT_NAME_NOT_ALLOWED if has_binding else None
+
+
+def _breadth(binding: Binding) -> tuple[bool, bool]:
+    return binding.origin != Origin.TEAM_ADMIN, binding.project_id is None
+
+
+def _in_force(bindings: Sequence[Binding], project_id: str | None, at: datetime) -> list[Binding]:
+    """Those that tokens sent with a key of this project were compared with at that time."""
+    return [
+        binding
+        for binding in bindings
+        if binding.added_at <= at
+        and (binding.revoked_at is None or at < binding.revoked_at)
+        and binding.project_id in {None, project_id}
+    ]

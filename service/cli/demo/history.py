@@ -37,7 +37,7 @@ from analytics.model.rows import (
 from analytics.model.schema import JOURNAL_SCHEMA, to_table
 from service.ci.verifier.codes import FailureCode
 from service.ci.verifier.rejections import TokenRejection
-from service.cli.demo.actors import Actors, Person, Trust, find_trust, rejection_detail
+from service.cli.demo.actors import Actors, Person, find_binding, rejection_detail
 from service.cli.demo.calendar import (
     Calendar,
     drawn_id,
@@ -50,6 +50,7 @@ from service.cli.demo.calendar import (
 from service.cli.demo.packages import Package, Verdict, open_markets
 from service.cli.demo.profile import EcosystemName, JobEntry, Networks, Profile, TokenEntry
 from service.cli.demo.runs import RECEIVED_WITHIN_US, JobRun, RunPlanner, hits
+from service.store.tables import Binding
 
 _AT_WORK_SHARE: Final = 0.62
 _ON_CALL_SHARE: Final = 0.05
@@ -273,10 +274,10 @@ class History:
         uses: Counter[str] = Counter()
         last_us: dict[str, int] = {}
         for run in (run for day in self.days for run in day.runs):
-            trust = self._trust(run)
-            if trust is not None:
-                uses[trust.binding_id] += 1
-                last_us[trust.binding_id] = run.at_us
+            binding = self._binding(run)
+            if binding is not None:
+                uses[binding.id] += 1
+                last_us[binding.id] = run.at_us
         return {binding_id: (uses[binding_id], last_us[binding_id]) for binding_id in uses}
 
     def last_sign_ins(self) -> Mapping[str, datetime]:
@@ -301,7 +302,7 @@ class History:
         """Each rejected request: its token was genuine, but no binding matched."""
         for run in (run for day in self.days for run in day.runs):
             job = self._profile.jobs[run.job]
-            if job.token is not None and self._trust(run) is None:
+            if job.token is not None and self._binding(run) is None:
                 yield self._rejection(tenant_id, run, job, job.token)
 
     def table(self, day: Day) -> pa.Table:
@@ -324,25 +325,25 @@ class History:
             for number, day in enumerate(self._calendar.days)
         ]
 
-    def _trust(self, run: JobRun) -> Trust | None:
+    def _binding(self, run: JobRun) -> Binding | None:
         """The binding that the rows of `run` name."""
         job = self._profile.jobs[run.job]
         if job.token is None:
             return None
-        trusts = self._actors.trusts.get(job.token.sub, [])
+        bindings = self._actors.bindings.get(job.token.sub, [])
         key = self._actors.keys[job.key]
-        return find_trust(trusts, run.event_name, key.project_id, run.at_us)
+        return find_binding(bindings, run.event_name, key.project_id, from_us(run.at_us))
 
     def _rejection(
         self, tenant_id: str, run: JobRun, job: JobEntry, token: TokenEntry
     ) -> TokenRejection:
         project_id = self._actors.keys[job.key].project_id
-        trusts = self._actors.trusts.get(token.sub, [])
+        bindings, at = self._actors.bindings.get(token.sub, []), from_us(run.at_us)
         return TokenRejection(
             tenant_id=tenant_id,
             is_verified=True,
             code=FailureCode.UNBOUND_OIDC_SUBJECT,
-            detail=rejection_detail(trusts, project_id, run.at_us),
+            detail=rejection_detail(bindings, project_id, at),
             issuer=self._profile.issuer,
             sub=token.sub,
             repository_id=self._profile.repositories[token.repository],
@@ -350,7 +351,7 @@ class History:
             owner=token.repository.partition("/")[0],
             project_id=project_id,
             request_id=self._request_id(run),
-            at=from_us(run.at_us),
+            at=at,
         )
 
     def _request_id(self, run: JobRun) -> str:
@@ -360,7 +361,7 @@ class History:
     def _write_run(self, columns: dict[str, list[Any]], run: JobRun, chance: Random) -> None:
         """Add the rows of `run`: their common columns, and a verdict for each."""
         job = self._profile.jobs[run.job]
-        trust = self._trust(run)
+        binding = self._binding(run)
         verdicts = self._verdicts(run, chance)
         count = len(verdicts)
         starts = (run.at_us + number * run.gap_us for number in range(count))
@@ -369,8 +370,8 @@ class History:
         columns["received_at"] += [
             at + chance.randrange(1_000, RECEIVED_WITHIN_US) for at in created
         ]
-        common = self._common(run, job, trust, chance)
-        ci = self._ci(run, job.token, chance) if trust and job.token else None
+        common = self._common(run, job, binding, chance)
+        ci = self._ci(run, job.token, chance) if binding and job.token else None
         common |= ci_columns(ci)._asdict()
         for name, value in common.items():
             columns[name] += [value] * count
@@ -392,7 +393,7 @@ class History:
         return verdicts
 
     def _common(
-        self, run: JobRun, job: JobEntry, trust: Trust | None, chance: Random
+        self, run: JobRun, job: JobEntry, binding: Binding | None, chance: Random
     ) -> dict[str, str | None]:
         """The columns that are equal in all rows of one request."""
         network = getattr(self._profile.networks, job.network)
@@ -400,9 +401,9 @@ class History:
             "verdict_source": VerdictSource.PROXY.value,
             "actor_tenant_id": None,
             "actor": self._actors.keys[job.key].id,
-            "actor_source": "api_key" if trust is None else "oidc_github",
-            "subject": job.token.sub if trust and job.token else None,
-            "oidc_binding_id": None if trust is None else trust.binding_id,
+            "actor_source": "api_key" if binding is None else "oidc_github",
+            "subject": job.token.sub if binding and job.token else None,
+            "oidc_binding_id": None if binding is None else binding.id,
             "request_id": self._request_id(run),
             "source_ip": f"{network}.{chance.randint(*_RUNNERS)}",
             "ecosystem": job.ecosystem,

@@ -169,12 +169,6 @@ class Networks(ProfileTable, frozen=True, kw_only=True):
     home: str
 
 
-class Projects(ProfileTable, frozen=True, kw_only=True):
-    """The organisation's projects."""
-
-    names: tuple[str, ...]
-
-
 class Profile(ProfileTable, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -185,7 +179,7 @@ class Profile(ProfileTable, frozen=True, kw_only=True):
     role_overrides: dict[Role, tuple[Capability, ...]]
     members: dict[str, ProfileMember]
     teams: dict[str, tuple[str, ...]]
-    projects: Projects
+    projects: tuple[str, ...]
     keys: dict[str, KeyEntry]
     repositories: dict[str, str]
     jobs: dict[str, JobEntry]

@@ -27,7 +27,7 @@ from service.access.roles import UNSCOPED_RIGHTS, Capability, Role
 from service.access.sessions import issue_session
 from service.app.composition import Services
 from service.ci.verifier.seen_claims import EVENT_NAME, with_tokens
-from service.cli.demo.actors import Actors, Person, Trust
+from service.cli.demo.actors import Actors, Person
 from service.cli.demo.calendar import Calendar, drawn_id, drawn_request_id, from_us, seeded, to_us
 from service.cli.demo.history import Day, History
 from service.cli.demo.installs import install_policy
@@ -114,12 +114,12 @@ class OrganisationBuilder:
 
     def actors(self) -> Actors:
         """All actors that the history's rows can name."""
-        trusts: dict[str, list[Trust]] = {}
+        bindings: dict[str, list[Binding]] = {}
         for binding in self.bindings.values():
-            trusts.setdefault(binding.sub_pattern, []).append(_trust(binding))
+            bindings.setdefault(binding.sub_pattern, []).append(binding)
         entries = self._profile.members
         people = {name: Person(name, each, entries[name]) for name, each in self._members.items()}
-        return Actors(people, self.keys, trusts)
+        return Actors(people, self.keys, bindings)
 
     def _timed(
         self, script: Iterator[tuple[Moment | None, SetupStep]]
@@ -133,7 +133,7 @@ class OrganisationBuilder:
 
     def _script(self, org: Organisation) -> Iterator[tuple[Moment | None, SetupStep]]:
         profile = self._profile
-        for project in profile.projects.names:
+        for project in profile.projects:
             yield None, partial(self._make_project, org, project)
         for name, member in profile.members.items():
             yield member.joins, partial(self._join, org, name, member)
@@ -243,17 +243,6 @@ class OrganisationBuilder:
         )
         author.require(needed, org)
         return author
-
-
-def _trust(binding: Binding) -> Trust:
-    return Trust(
-        binding_id=binding.id,
-        origin=Origin(binding.origin),
-        project_id=binding.project_id,
-        event_names=frozenset(binding.event_names),
-        added_us=to_us(binding.added_at),
-        revoked_us=None if binding.revoked_at is None else to_us(binding.revoked_at),
-    )
 
 
 DEMO_ORG: Final = "acme"

@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 import pytest
 
 from analytics.model.instants import utc_day
-from service.cli.demo.actors import Actors, Person, Trust, find_trust
+from service.cli.demo.actors import Actors, Person, find_binding
 from service.cli.demo.calendar import Calendar
 from service.cli.demo.history import History
 from service.cli.demo.profile import load_profile
-from service.store.tables import ApiKey, Member, Origin
+from service.store.tables import ApiKey, Binding, Member, Origin
 from tests.budgets import sample
 from tests.service.cli.demo.conftest import INSTALLS
 
@@ -36,7 +36,7 @@ def history_at(now: datetime) -> History:
         for name, entry in PROFILE.members.items()
     }
     keys = {name: ApiKey(id=f"key_{name}", project_id=None) for name in PROFILE.keys}
-    return History(PROFILE, calendar, Actors(people=people, keys=keys, trusts={}))
+    return History(PROFILE, calendar, Actors(people=people, keys=keys, bindings={}))
 
 
 @sample(3)
@@ -100,35 +100,33 @@ def test_every_moment_of_the_profile_is_past_whatever_day_it_is(day: int):
     assert timedelta(days=19) < calendar.now - incident < timedelta(days=24)
 
 
-def trust(binding_id: str, **changes: object) -> Trust:
+def at(minute: int) -> datetime:
+    return MONDAY + timedelta(minutes=minute)
+
+
+def trust(binding_id: str, **changes: object) -> Binding:
     """A binding of the organisation that admits any event, always."""
-    fields = {
-        "origin": Origin.ORG_ADMIN,
-        "project_id": None,
-        "event_names": frozenset(),
-        "added_us": 0,
-        "revoked_us": None,
-    }
-    return Trust(binding_id=binding_id, **(fields | changes))  # type: ignore[arg-type]
+    fields = {"origin": Origin.ORG_ADMIN, "event_names": [], "added_at": at(0)} | changes
+    return Binding(id=binding_id, **fields)
 
 
 @pytest.mark.parametrize(
-    ("trusts", "attributed_to"),
+    ("bindings", "attributed_to"),
     [
         ([trust("org")], "org"),
-        ([trust("org", revoked_us=100)], None),
-        ([trust("org", added_us=101)], None),
-        ([trust("org", event_names=frozenset({"release"}))], None),
+        ([trust("org", revoked_at=at(100))], None),
+        ([trust("org", added_at=at(101))], None),
+        ([trust("org", event_names=["release"])], None),
         ([trust("org", project_id="another")], None),
         ([trust("org"), trust("project", project_id="mine")], "project"),
         ([trust("org"), trust("team", origin=Origin.TEAM_ADMIN)], "team"),
         ([trust("team", origin=Origin.TEAM_ADMIN)], None),
-        ([trust("org", revoked_us=50), trust("team", origin=Origin.TEAM_ADMIN)], None),
+        ([trust("org", revoked_at=at(50)), trust("team", origin=Origin.TEAM_ADMIN)], None),
     ],
 )
 def test_a_request_is_attributed_to_the_narrowest_active_binding(
-    trusts: list[Trust], attributed_to: str | None
+    bindings: list[Binding], attributed_to: str | None
 ):
-    found = find_trust(trusts, "push", "mine", 100)
+    found = find_binding(bindings, "push", "mine", at(100))
 
-    assert (found.binding_id if found else None) == attributed_to
+    assert (found.id if found else None) == attributed_to
