@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from analytics.evidence.dsse import seal
 from analytics.evidence.notes import VerifierKey
-from service.packages.attestations.statement import PAYLOAD_TYPE
+from service.packages.attestations.attestation_api import PAYLOAD_TYPE
 from tests.evidence.logs import SomeWitness
 from tests.goldens.world import MEMBERS
 from tests.service.packages.policy.osv_files import osv_record, osv_zip

@@ -253,7 +253,6 @@ _TESTS: Final = {
     "service/orgs/members.py": "test_members service/access/test_roles test_beyond_own_role",
     "service/orgs/roles.py": "test_roles",
     "service/packages/attestations/attestation_api.py": "test_attestations",
-    "service/packages/attestations/statement.py": "test_attestations",
     "service/packages/install_tokens/authorization.py": "test_authorization",
     "service/packages/install_tokens/exchange.py": "test_exchange",
     "service/packages/install_tokens/tokens.py": "test_exchange",

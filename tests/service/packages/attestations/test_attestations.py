@@ -18,7 +18,7 @@ from analytics.model.instants import format_us
 from service.audit.evidence.keys import begin_key
 from service.audit.importer import ImportJob, ImportWatch
 from service.packages.attestations import attestation_api
-from service.packages.attestations.statement import Ingestor
+from service.packages.attestations.attestation_api import Ingestor
 from service.packages.refusals import NoStatement
 from service.store.journal import append
 from service.store.organisations import get_org
