@@ -394,18 +394,21 @@ class Page:
         view = await self._load(call, *query, *read, **own)
         if not isinstance(view, Mapping):
             return view
-        services, caller = call.services, call.caller
+        sign_in = call.services.sign_in
         values: dict[str, Any] = {
             "form_state": state,
             "issued_secret": issued_secret,
             "done": done,
             "here": self._here(),
             "back": self._url(call, own),
-            "sign_in_ways": services.sign_in.ways_again(),
+            "sign_in_ways": {
+                "has_passkeys": sign_in.relying_party is not None,
+                "providers": sign_in.providers.values(),
+            },
             "once": _one_time_form(call) if self._has_one_time_form else None,
             **view,
             **more,
-            **page_context(services, caller, call.org),
+            **page_context(call.services, call.caller, call.org),
         }
         status = values.pop("status", state.status)
         if self._is_streamed:

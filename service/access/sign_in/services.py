@@ -1,7 +1,5 @@
 """The services of sign-in routes, shared by all requests of a process."""
 
-from dataclasses import dataclass
-
 import httpx2
 from quart import request
 
@@ -11,7 +9,7 @@ from service.access.authorization import Authorizer
 from service.access.callers import RequestOrigin
 from service.access.sign_in.cookies import SignInCookies
 from service.access.sign_in.exchange import Exchange
-from service.access.sign_in.providers import Provider, load_providers
+from service.access.sign_in.providers import load_providers
 from service.access.sign_in.rate_limit import (
     DEVICE_POLLS_MAX,
     DEVICE_POLLS_PER_ADDRESS_MAX,
@@ -24,14 +22,6 @@ from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class WaysAgain:
-    """The ways to sign in again that do not need another person."""
-
-    has_passkeys: bool
-    providers: list[Provider]
 
 
 class SignInServices:
@@ -75,10 +65,6 @@ class SignInServices:
         origin = self.authenticator.origin(request, source)
         self.attempts.count(origin.source_ip)
         return origin
-
-    def ways_again(self) -> WaysAgain:
-        """How a member who is signed in can do so again."""
-        return WaysAgain(self.relying_party is not None, list(self.providers.values()))
 
     async def close(self) -> None:
         """Stop fetching providers' keys."""
