@@ -1,6 +1,5 @@
 """Signing in a command line: its endpoints (RFC 8628, 3.1 to 3.5), and the page to approve it."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
@@ -34,7 +33,7 @@ from service.access.refusals import (
 from service.access.sign_in.services import SignInServices
 from service.core.errors import BodyTooLarge, Invalid, Refusal, UnsupportedMediaType
 from service.pages.page import Form, FormState, OwnCall, Page, View, page_post
-from service.store.tables import DeviceSignIn, Member
+from service.store.tables import Member
 from service.web.dependencies import receives
 from service.web.documentation import FORM, Documentation, Tag
 from service.web.refusals import UNKNOWN_PARAMETER
@@ -201,14 +200,6 @@ page_blueprint = Blueprint("device_page", __name__, url_prefix="/device")
 _DECISIONS = {"approve": True, "deny": False}
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSignIn:
-    """A sign-in that waits for the member's decision, and the code they typed."""
-
-    code: str
-    entry: DeviceSignIn
-
-
 @Page(page_blueprint, "", "device.html", needs=None)
 async def enter(call: OwnCall) -> View:
     """Ask for the code that the command line shows."""
@@ -246,12 +237,12 @@ async def decision(call: OwnCall, form: Form) -> ResponseReturnValue:
     return await _show(call, done="approved" if is_approved else "denied")
 
 
-async def _pending(call: OwnCall, code: str | None) -> PendingSignIn:
-    """The sign-in under `code`. Raises UserCodeUnknown."""
+async def _pending(call: OwnCall, code: str | None) -> View:
+    """The sign-in under `code`, which waits for a decision. Raises UserCodeUnknown."""
     async with call.services.store.write() as work:
         entry = await get_undecided(work, code, call.services.settings.secret_key)
         work.session.expunge(entry)
-    return PendingSignIn(code or "", entry)
+    return {"code": code, "entry": entry}
 
 
 async def _show(

@@ -1,14 +1,13 @@
 """Advice on bindings, each with the form that follows it."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from quart import Blueprint
 
 from service.access.roles import Capability
 from service.pages.page import Page, PageCall, View
-from service.pages.trust.binding_form import Typed, typed_of
-from service.trust.advice import Advice, Kind, load_advice
+from service.pages.trust.binding_form import typed_of
+from service.trust.advice import Kind, load_advice
 
 blueprint = Blueprint("dashboard_advice", __name__, url_prefix="/admin/ui/orgs/<slug>/trust")
 
@@ -34,22 +33,17 @@ SECTIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An advice, and the texts of the form that follows it; None if it takes more than that."""
-
-    advice: Advice
-    typed: Typed | None
-
-
 @Page(blueprint, "/advice", "trust_advice.html", needs=Capability.OIDC_READ)
 async def advice_page(call: PageCall) -> View:
-    """What to change about the bindings, the most urgent first."""
+    """What to change about the bindings, the most urgent first.
+
+    Each advice has the texts of the form that follows it; None if it takes more than that.
+    """
     async with call.read() as session:
         found = await load_advice(session, call.org.id, call.org.slug, call.services.bindings)
-    steps = [Step(each, each.body and typed_of(each.body)) for each in found.advice]
+    steps = [(each, each.body and typed_of(each.body)) for each in found.advice]
     sections = [
-        (title, text, found.counts[kind], [step for step in steps if step.advice.kind is kind])
+        (title, text, found.counts[kind], [step for step in steps if step[0].kind is kind])
         for kind, (title, text) in SECTIONS.items()
     ]
     return {"sections": [section for section in sections if section[2]]}
