@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -139,7 +139,7 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
         signature_checked=False,
         now=format_ms(now),
         rules=[
-            ExplainedRule(rule, name, Status.NOT_REACHED, None, None, None, None)
+            ExplainedRule(rule, name, Status.NOT_REACHED, *RuleDetail())
             for rule, name in enumerate(RULE_NAMES, 1)
         ],
     )
@@ -161,11 +161,7 @@ def _steps(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> list[Explain
         detail = detail_of(evaluation) if status is not Status.NOT_REACHED else RuleDetail()
         if rule == SIGNATURE_RULE and evaluation.keys is None:
             detail = RuleDetail(note="Claims carry no signature: no issuer has confirmed them.")
-        steps.append(
-            ExplainedRule(
-                rule, name, status, detail.expected, detail.found, detail.difference, detail.note
-            )
-        )
+        steps.append(ExplainedRule(rule, name, status, *detail))
         if rule == EVENT_RULE and status is Status.PASSED:
             steps.extend(_conditions(evaluation))
     return steps
@@ -229,8 +225,7 @@ def _nearest(evaluation: Evaluation) -> Sequence[NearMatch]:
     return nearest_bindings(job, evaluation.bindings, ambiguous(evaluation) if is_ambiguous else ())
 
 
-@dataclass(frozen=True, slots=True)
-class RuleDetail:
+class RuleDetail(NamedTuple):
     """A rule's expected and found values, with a sentence about them."""
 
     expected: Shown = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from heapq import nsmallest
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Final
 from urllib.parse import unquote
 
@@ -73,6 +74,9 @@ class _Match:
         return self.kind, binding.revoked_at is not None, self.distance, age, binding.id
 
 
+_ORDER: Final = attrgetter("order")
+
+
 def nearest_bindings(
     job: TokenJob, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
 ) -> Sequence[NearMatch]:
@@ -83,8 +87,8 @@ def nearest_bindings(
     if ambiguous:
         why = "It matches, and so do the others listed: none of them goes before the rest."
         equal = (_Match(b, NearKind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
-        return [_near(match, job) for match in nsmallest(AMBIGUOUS_MAX, equal, _order)]
-    matches = nsmallest(NEAREST_MAX, _compared(job, bindings), _order)
+        return [_near(match, job) for match in nsmallest(AMBIGUOUS_MAX, equal, _ORDER)]
+    matches = nsmallest(NEAREST_MAX, _compared(job, bindings), _ORDER)
     # Merely similar subjects would distract from matches with a specific reason.
     specific = [match for match in matches if match.kind is not NearKind.CLOSEST]
     return [_near(match, job) for match in specific or matches]
@@ -107,10 +111,6 @@ def find_predecessor(
     has_other_name = own.kind in {NearKind.SPELLING, NearKind.QUALIFIED, NearKind.RENAMED}
     is_renamed = has_other_name and binding.repository_id == job.repository_id is not None
     return binding if is_renamed or own.kind is NearKind.OTHER_REPOSITORY else None
-
-
-def _order(match: _Match) -> tuple[int, bool, int, float, str]:
-    return match.order
 
 
 def _compared(job: TokenJob, bindings: Collection[KnownBinding]) -> Iterator[_Match]:
