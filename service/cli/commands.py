@@ -329,14 +329,18 @@ class CommandContext:
     @asynccontextmanager
     async def nearest_org(self, slug: str | None) -> AsyncIterator[None]:
         """Name the organisation that is most like `slug` if the block raises OrgNotFound."""
-        from service.store.organisations import list_orgs
-
         try:
             yield
         except OrgNotFound as error:
-            async with self.services.store.read() as session:
-                known = [org.slug for org in await list_orgs(session)]
+            known = (await self.slugs()).values()
             raise OrgNotFound(did_you_mean(error.text, slug or "", known)) from error
+
+    async def slugs(self) -> dict[str, str]:
+        """The slug of each organisation, by its id."""
+        from service.store.organisations import list_orgs
+
+        async with self.services.store.read() as session:
+            return {org.id: org.slug for org in await list_orgs(session)}
 
 
 def data_dir_command(

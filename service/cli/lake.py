@@ -1,6 +1,5 @@
 """`countersign lake`: the audit log as a table that other query engines read."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -9,14 +8,11 @@ import click
 from analytics.model.instants import format_ms
 from analytics.open_table.table_format import FormatName
 from service.audit.open_table.places import ALL_TENANTS, TableKey
-from service.audit.open_table.publisher import Expired, Published
 from service.audit.open_table.registry import TableStatus, list_tables, table_statuses
 from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
-from service.store.organisations import list_orgs
-from service.store.tables import Organisation
 
 _FORMATS: Final = click.Choice([name.value for name in FormatName])
 _EXPIRED_COLUMNS: Final = {
@@ -27,8 +23,9 @@ _EXPIRED_COLUMNS: Final = {
 }
 _COUNTED: Final = ("files", "rows", "complete_through_seq")
 _PUBLISHED: Final = ("location", "snapshot", "is_new_snapshot", "added", "removed", *_COUNTED)
+_EXPIRED: Final = ("snapshots", "metadata_files")
 _STORED: Final = ("location", "version", "snapshot", "snapshots", *_COUNTED)
-"""What is said of a table that was published, and of one that is stored."""
+"""What is said of a table that was published, expired, and is stored."""
 
 _NONE: Final = "No table is published: `countersign lake publish`."
 
@@ -71,8 +68,11 @@ async def lake_publish(
         is_per_tenant=settings.lake_per_tenant if is_per_tenant is None else is_per_tenant,
     )
     published = await when_lease_is_free(publish, wait_s)
-    slugs = await _slugs(context)
-    rows = [_published_data(table, slugs) for table in published]
+    slugs = await context.slugs()
+    rows = [
+        _key_data(table.key, slugs) | {name: getattr(table, name) for name in _PUBLISHED}
+        for table in published
+    ]
     columns = {name: name for name in ("format", "org", "added", "removed", "files", "rows")}
     columns["complete through"] = "complete_through_seq"
     return CommandResult({"tables": rows}, table=Table.of("Published", rows, columns))
@@ -84,7 +84,7 @@ async def lake_status(context: CommandContext) -> CommandResult:
     services = context.services
     async with services.store.read() as session:
         statuses = await table_statuses(session, services.clock())
-    slugs = await _slugs(context)
+    slugs = await context.slugs()
     rows = [_status_data(status, slugs) for status in statuses]
     columns = {
         "format": "format",
@@ -114,8 +114,11 @@ async def lake_expire(context: CommandContext, wait_s: float) -> CommandResult:
     an hour.
     """
     expired = await when_lease_is_free(context.services.publisher.expire, wait_s)
-    slugs = await _slugs(context)
-    rows = [_expired_data(table, slugs) for table in expired]
+    slugs = await context.slugs()
+    rows = [
+        _key_data(table.key, slugs) | {name: getattr(table, name) for name in _EXPIRED}
+        for table in expired
+    ]
     return CommandResult(
         {"tables": rows},
         [] if rows else [_NONE],
@@ -151,15 +154,9 @@ async def lake_drop(
         and (key.tenant_id != ALL_TENANTS) == is_per_tenant
     ]
     dropped = await when_lease_is_free(partial(services.publisher.drop, keys), wait_s)
-    slugs = await _slugs(context)
+    slugs = await context.slugs()
     rows = [_key_data(key, slugs) for key in dropped]
     return CommandResult({"tables": rows}, [f"Dropped {len(rows)} tables."])
-
-
-async def _slugs(context: CommandContext) -> dict[str, str]:
-    async with context.services.store.read() as session:
-        orgs: Sequence[Organisation] = await list_orgs(session)
-    return {org.id: org.slug for org in orgs}
 
 
 def _key_data(key: TableKey, slugs: dict[str, str]) -> dict[str, Any]:
@@ -171,10 +168,6 @@ def _key_data(key: TableKey, slugs: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _published_data(table: Published, slugs: dict[str, str]) -> dict[str, Any]:
-    return _key_data(table.key, slugs) | {name: getattr(table, name) for name in _PUBLISHED}
-
-
 def _status_data(status: TableStatus, slugs: dict[str, str]) -> dict[str, Any]:
     stored = {name: getattr(status.line, name) for name in _STORED}
     return _key_data(status.key, slugs) | {
@@ -183,8 +176,3 @@ def _status_data(status: TableStatus, slugs: dict[str, str]) -> dict[str, Any]:
         "lag_rows": status.lag_rows,
         "lag_seconds": round(status.lag_s, 3),
     }
-
-
-def _expired_data(table: Expired, slugs: dict[str, str]) -> dict[str, Any]:
-    files = table.metadata_files
-    return _key_data(table.key, slugs) | {"snapshots": table.snapshots, "metadata_files": files}

@@ -14,7 +14,7 @@ from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.output import CommandResult
 from service.cli.progress import byte_progress
 from service.core.exit_codes import ExitCode
-from service.store.organisations import get_org, list_orgs
+from service.store.organisations import get_org
 
 if TYPE_CHECKING:
     from service.audit.backup.segment_restore import Outcome
@@ -65,7 +65,6 @@ async def audit_restore_segment(
     services = context.services
     async with services.store.read() as session:
         org = None if slug is None else await get_org(session, slug)
-        slugs = {each.id: each.slug for each in await list_orgs(session)}
     chosen = await choose_segments(
         services, None if org is None else org.id, None if day is None else day.date(), ids
     )
@@ -79,7 +78,7 @@ async def audit_restore_segment(
             outcomes.append(await when_lease_is_free(partial(restore.restore, segment), wait_s))
             done += segment.size
             show(done, total)
-    return _answer(outcomes, slugs)
+    return _answer(outcomes, await context.slugs())
 
 
 def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> CommandResult:
@@ -140,8 +139,7 @@ async def audit_give_up(
     from service.audit.backup.segment_restore import choose_segments, find_damage, give_up
 
     services = context.services
-    async with services.store.read() as session:
-        slugs = {org.id: org.slug for org in await list_orgs(session)}
+    slugs = await context.slugs()
     chosen = await choose_segments(services, None, None, ids)
     lost = [
         {
