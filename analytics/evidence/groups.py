@@ -25,7 +25,7 @@ from analytics.model.schema import NO_ROWS, audit_id
 from analytics.storage.journal_batches import decode_batch
 from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_store import SegmentStore
-from analytics.storage.segment_writer import TEXT_DICTIONARIES
+from analytics.storage.segment_writer import ROW_GROUP_BYTES, TEXT_DICTIONARIES
 from analytics.storage.snapshot import Snapshot
 
 _LEAF: Final = struct.Struct(f"<Bq{HASH_BYTES}s")
@@ -181,18 +181,23 @@ def leaf_parts(
 
 
 def _joined(by_day: Iterable[tuple[date, pa.Table]]) -> Iterator[tuple[date, pa.Table]]:
-    """The same rows in fewer tables: to encode a table of a few rows takes as long as of many."""
+    """The same rows in fewer tables: to encode a table of a few rows takes as long as of many.
+
+    Long rows are joined until they are as large as a row group: encoding takes five times as much.
+    """
     kind: tuple[date, pa.Schema] | None = None
     held: list[pa.Table] = []
-    rows = 0
+    rows = size = 0
     for day, table in by_day:
-        if kind is not None and (kind != (day, table.schema) or rows >= _JOINED_ROWS):
+        is_full = rows >= _JOINED_ROWS or size >= ROW_GROUP_BYTES
+        if kind is not None and (is_full or kind != (day, table.schema)):
             yield kind[0], pa.concat_tables(held)
-            kind, held, rows = None, [], 0
+            kind, held, rows, size = None, [], 0, 0
         if table.num_rows:
             kind = day, table.schema
             held.append(table)
             rows += table.num_rows
+            size += table.get_total_buffer_size()
     if kind is not None:
         yield kind[0], pa.concat_tables(held)
 

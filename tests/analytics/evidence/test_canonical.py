@@ -18,6 +18,7 @@ from analytics.evidence.merkle import leaf_hash
 from analytics.model.instants import format_us
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from analytics.storage.segment_reader import ENCODED_SCHEMA
+from analytics.storage.segment_writer import ROW_GROUP_BYTES
 from tests.budgets import budget
 
 KEY = bytes(range(32))
@@ -125,6 +126,14 @@ def test_a_leaf_is_the_hash_of_the_entry_with_its_nonce() -> None:
     assert leaves == [(41, leaf_hash(entry))]
     assert [json.loads(entry)["nonce"]] == nonces(KEY, [41]) != nonces(KEY, [42])
     assert [*leaf_parts([(day, row)], "org_2", {day: KEY})] != [leaves]
+
+
+def test_few_long_rows_are_in_memory_at_once() -> None:
+    """As many as of usual rows took a gigabyte, if each had eight kilobytes."""
+    day, megabytes = date(2026, 3, 5), ROW_GROUP_BYTES >> 20
+    rows = ((day, table(seq=seq, payload="x" * 2**20)) for seq in range(2 * megabytes + 1))
+    parts = [len(leaves) for leaves in leaf_parts(rows, "org_1", {day: KEY})]
+    assert parts == [megabytes, megabytes, 1]
 
 
 def test_a_nonce_is_the_beginning_of_an_hmac() -> None:
