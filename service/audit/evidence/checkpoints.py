@@ -7,7 +7,7 @@ size has two roots.
 
 import asyncio
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -104,8 +104,11 @@ class Checkpointer(MeasuredJob):
         return self._lease
 
     def stop(self) -> None:
-        """Pause no longer, and begin no step that would: the process ends."""
+        """Begin no step that pauses, and give up the one under way: the process ends."""
         self._stopping.set()
+
+    def _gives_up(self, pauses: float) -> bool:
+        return pauses > 0 and self._stopping.is_set()
 
     async def sign_due(self) -> bool:
         """Sign a checkpoint of each organisation that has rows after its last one.
@@ -161,12 +164,12 @@ class Checkpointer(MeasuredJob):
                 await suspend_tree(work, tenant_id, ROLLED_BACK)
             return 0
         while state.suspended is None and (first := next_seq(snapshot, seq)) is not None:
-            if pauses and self._stopping.is_set():
+            if self._gives_up(pauses):
                 break
             end = min(first + STEP_SEQS, snapshot.watermark + 1)
             leaves, keys = await self._read(snapshot, first, end, pauses)
             seq = end - 1
-            if leaves:
+            if leaves and not self._gives_up(pauses):  # else they may not be all
                 extension = await self._lake.run_in_thread(extend, state, sorted(leaves))
                 await self._commit(lease, extension, keys)
                 state = extension.after
@@ -201,8 +204,9 @@ class Checkpointer(MeasuredJob):
             self._lake.segments, snapshot, first, end, dictionaries=TEXT_DICTIONARIES
         )
         parts = leaf_parts(rows, snapshot.tenant_id, known | new)
+        timed = _timed(parts, lambda: self._gives_up(pauses))
         leaves: list[Leaf] = []
-        async for part, waited in self._lake.iterate_in_thread(_timed(parts)):
+        async for part, waited in self._lake.iterate_in_thread(timed):
             leaves += part
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), min(pauses * waited, PAUSE_MAX_S))
@@ -247,11 +251,15 @@ class Checkpointer(MeasuredJob):
         transaction.run(ADD_CHECKPOINT, [signed._asdict() | place])
 
 
-def _timed(parts: Iterator[list[Leaf]]) -> Iterator[tuple[list[Leaf], float]]:
+def _timed(
+    parts: Iterator[list[Leaf]], gives_up: Callable[[], bool]
+) -> Iterator[tuple[list[Leaf], float]]:
     """Each part, and how long its thread waited for a processor."""
     before = waited_s()
     for part in parts:
         yield part, waited_s() - before
+        if gives_up():
+            return
         before = waited_s()
 
 

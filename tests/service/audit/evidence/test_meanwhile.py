@@ -209,6 +209,24 @@ async def test_a_process_that_ends_begins_no_step_that_pauses(audit):
     assert len(await checkpoints(audit)) == 1
 
 
+async def test_a_process_that_ends_gives_up_a_step_that_pauses(audit, monkeypatch):
+    """Nothing of it is signed, as its parts have no order. All of a large one takes seconds."""
+    await audit.accept([sample_row(START - timedelta(days=days)) for days in range(3)])
+    checkpointer, parts, read = audit.services.checkpointer, checkpointing.leaf_parts, []
+
+    def stopped_meanwhile(*arguments):
+        for part in parts(*arguments):
+            checkpointer.stop()
+            read.append(part)
+            yield part
+
+    monkeypatch.setattr(checkpointing, "leaf_parts", stopped_meanwhile)
+    assert await checkpointer.take_in(pauses=1) == 0
+    assert len(read) == 1
+    assert await checkpoints(audit) == []
+    assert await sign(audit) >= 3
+
+
 async def test_two_restores_of_one_backup_are_two_logs(audit):
     """Both accept a rollback to the same state: none has a size of the other under its name."""
     await accept(audit)
