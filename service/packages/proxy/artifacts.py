@@ -186,12 +186,14 @@ class Artifacts:
         package: str,
         listing: Callable[[], Awaitable[Collection[str] | None]] | None,
         since: datetime | None,
+        is_certain: bool = True,
     ) -> None:
         """Note which files of a package its registry lists no more, and which it lists again.
 
         `listing` reads the names of all files that are listed; None if others may be, too. Without
         it, none is. `since` is when the document was compared last: files that were served before
-        are known to be in it, unless they are missed. Raises UpstreamFailed if it cannot be noted.
+        are known to be in it, unless they are missed. Unless it `is_certain`, what is missed does
+        not count as withdrawn yet. Raises UpstreamFailed if it cannot be noted.
         """
         after = _EPOCH if since is None else since - _COMMITTED_AFTER
         bound = ArtifactName(ecosystem, registry_url, package, "").bound
@@ -201,13 +203,14 @@ class Artifacts:
 
         def note(work: SyncUnitOfWork) -> None:
             # Read again: another process may have seen files listed meanwhile.
-            changes = _changes(load(work.transaction), listed or (), work.now)
+            changes = _changes(load(work.transaction), listed or (), work.now, is_certain)
             work.transaction.run(_MISS, [bound | change for change in changes])
 
         try:
             files = await self._store.read_at_once(load)
             listed = await listing() if files and listing else frozenset[str]()
-            if listed is not None and _changes(files, listed, self._store.clock()):
+            now = self._store.clock()
+            if listed is not None and _changes(files, listed, now, is_certain):
                 await self._store.write_at_once(note, changes_rights=False)
         except StoreUnavailable as error:
             raise UpstreamFailed("what it withdrew cannot be noted") from error
@@ -301,7 +304,9 @@ def load_withdrawn(
     return withdrawn
 
 
-def _changes(files: _Missing, listed: Collection[str], now: datetime) -> list[dict[str, Any]]:
+def _changes(
+    files: _Missing, listed: Collection[str], now: datetime, is_certain: bool
+) -> list[dict[str, Any]]:
     """What is to be noted of `files`, as a document of now has those that are `listed`.
 
     One that is listed again counts as served now: a node that has another document, in which it is
@@ -312,7 +317,8 @@ def _changes(files: _Missing, listed: Collection[str], now: datetime) -> list[di
         missed, withdrawn = None, None
         if name not in listed:
             missed = missed_at or now
-            withdrawn = withdrawn_at or (now if now - missed >= SETTLED else None)
+            is_settled = is_certain and now - missed >= SETTLED
+            withdrawn = withdrawn_at or (now if is_settled else None)
         if (missed, withdrawn) != (missed_at, withdrawn_at):
             noted = {"new_missed_at": missed, "new_withdrawn_at": withdrawn}
             noted["new_served_at"] = served_at if missed else now

@@ -74,16 +74,16 @@ DECODED_PER_ENCODED: Final = 4
 Listing = Callable[[], Awaitable[frozenset[str] | None]]
 """Reads the names of all files that a document lists; None if the registry may list others."""
 
-Compare = Callable[[str, Listing | None, datetime | None], Awaitable[None]]
-"""Learns what the document of a package lists, None if there is none any more, and since when the
-registry has confirmed it; None if it is new."""
+Compare = Callable[[str, Listing | None, datetime | None, bool], Awaitable[None]]
+"""Learns what the document of a package lists, None if there is none any more; since when the
+registry has confirmed it, None if it is new; and whether what it lacks may count as withdrawn."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-async def no_comparison(_: str, listing: Listing | None, since: datetime | None) -> None:
+async def no_comparison(_: str, *compared: object) -> None:
     """For documents that list no files of ours."""
 
 
@@ -411,7 +411,7 @@ class DocumentCache(Generic[_Value]):
             await self._refuse_emptied(name, document, answer)
         else:
             listing = partial(self.read, CachedDocument(stored, now), self._codec.listed)
-            await self._compare(name, listing, None)
+            await self._compare(name, listing, None, True)
             self._emptied_at.pop(name, None)
             self._answered_at = now
         await self._files.save(self._key(name), packed.content, now, org)
@@ -447,18 +447,19 @@ class DocumentCache(Generic[_Value]):
             await self._compare_emptied(name)
             return
         listing = partial(self.read, document, self._codec.listed)
-        await self._compare(name, listing, document.confirmed_at)
+        await self._compare(name, listing, document.confirmed_at, True)
         self._emptied_at.pop(name, None)
         self._answered_at = now
 
     async def _compare_emptied(self, name: str) -> None:
-        """Compare with a package without files if the registry says so for EMPTIED_AFTER.
+        """Compare with a package without files: certain if the registry says so for EMPTIED_AFTER.
 
         It must have answered for other packages meanwhile: one that has lost all says the same.
+        Until then its files are noted as missed, so that any process asks again.
         """
         since = self._emptied_at.setdefault(name, self._clock())
-        if self._clock() - since >= EMPTIED_AFTER and self._answered_at > since:
-            await self._compare(name, None, None)
+        is_certain = self._clock() - since >= EMPTIED_AFTER and self._answered_at > since
+        await self._compare(name, None, None, is_certain)
 
     async def _refuse_emptied(
         self, name: str, known: CachedDocument | None, answer: RegistryDocument

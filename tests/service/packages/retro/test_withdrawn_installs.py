@@ -11,12 +11,13 @@ from analytics.model.ecosystems import Ecosystem
 from service.app.background_jobs import own_jobs
 from service.app.composition import Services
 from service.packages.proxy.artifacts import SETTLED
+from service.packages.proxy.document_cache import EMPTIED_AFTER
 from tests.conftest import World
 from tests.crashes import kill_process
 from tests.polling import HANG_S, until
 from tests.processes.command_line import invoke
 from tests.service.packages.proxy.conftest import proxied, registry
-from tests.service.packages.proxy.proxied import Proxied, wheel_of
+from tests.service.packages.proxy.proxied import Proxied, second_process, wheel_of
 from tests.service.packages.proxy.registry import Asked
 from tests.service.packages.proxy.test_withdrawn import OTHER, served
 from tests.service.packages.retro.test_affected_api import affected
@@ -85,6 +86,25 @@ async def test_a_registry_that_does_not_answer_is_asked_until_it_does(proxied: P
     await ask_again(proxied)
     assert await matched(proxied.world) == {}
     proxied.publishes("foo", OTHER)
+
+    await ask_again(proxied)
+
+    assert (await matched(proxied.world)).keys() == {RULE}
+
+
+async def test_a_package_that_is_gone_is_asked_for_again_by_another_process(proxied: Proxied):
+    """The one that saw it first ended, and no client asks again: nothing is in memory."""
+    await served(proxied)
+    proxied.publishes("bar", wheel_of("bar", "1.0"))
+    proxied.registry.says("/simple/foo/", status=404)
+    async with second_process(proxied) as first:
+        assert (await first.get("pypi/simple/foo/")).status_code == 404
+    proxied.clock.now += SETTLED
+    await ask_again(proxied)
+    proxied.clock.now += EMPTIED_AFTER
+    await ask_again(proxied)
+    assert await matched(proxied.world) == {}  # it may have lost all packages
+    await proxied.page("bar")
 
     await ask_again(proxied)
 
