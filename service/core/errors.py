@@ -234,7 +234,9 @@ class Internal(Refusal):
     text = "internal error"
 
 
-NOT_STORABLE_TEXT: Final = Invalid.of("text must not have half of a surrogate pair")
+NOT_STORABLE_TEXT: Final = Invalid.of(
+    "text must not have a NUL character or half of a surrogate pair"
+)
 
 
 class StoreUnavailable(Refusal):

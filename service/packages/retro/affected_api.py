@@ -15,6 +15,7 @@ from service.audit.refusals import QUERY_REFUSALS
 from service.audit.row_models import AuditEntry
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
+from service.core.errors import NOT_STORABLE_TEXT
 from service.core.threads import in_thread
 from service.packages.policy.blocklist_contents import own_id
 from service.packages.policy.evaluation import CompiledPolicy
@@ -80,6 +81,8 @@ async def show(call: Call[AuditServices], rule_id: str) -> AffectedInstalls:
 
     Or of a withdrawn release, `withdrawn:npm:left-pad@1.0.0`. They are looked up now.
     """
+    if "\0" in rule_id:  # SQLite would find no such id, and PostgreSQL refuses it
+        raise NOT_STORABLE_TEXT
     store, org = call.services.store, call.org
     in_force = await store.read_at_once(lambda transaction: find_in_force(transaction, org.id))
     async with call.read() as session:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.conftest import World, refused
 from tests.service.packages.policy.osv_files import osv_record
 from tests.service.packages.policy.test_blocklist_feeds import import_records
@@ -60,6 +62,14 @@ async def test_an_id_that_is_not_in_force_is_no_all_clear(world: World) -> None:
     found = await affected(world, "MAL-1")
 
     assert (found["is_in_force"], found["affected"], found["entries"]) == (False, [], [])
+
+
+@pytest.mark.parametrize("place", ["/api/v1/admin/orgs/acme", "/admin/ui/orgs/acme"])
+async def test_an_id_with_a_nul_is_refused_whichever_database_it_is(world: World, place: str):
+    answer = await world.client.get(f"{place}/affected/MAL%001", headers=world.admin)
+
+    assert answer.status_code == 400
+    assert "must not have a NUL character" in await answer.get_data(as_text=True)
 
 
 async def test_each_organisation_sees_its_own_and_who_may_read_its_log(world: World) -> None:
