@@ -54,7 +54,7 @@ async def test_a_rule_of_too_many_rows_keeps_no_other_waiting(audit, monkeypatch
 async def test_a_rule_of_as_many_filters_as_there_may_be_fires_and_names_its_rows(audit):
     """Its rows are those of further conditions, which must not be too many for one query."""
     rule = {
-        "query": "&".join(f"actor=key_{number}" for number in range(FILTERS_MAX)),
+        "query": actors(FILTERS_MAX),
         "at_least": 1,
         "per": "package",
     }
@@ -66,6 +66,30 @@ async def test_a_rule_of_as_many_filters_as_there_may_be_fires_and_names_its_row
     for query in (alert["query"], backtested["query"]):
         found = await ask(audit, "get", f"/api/v1/admin/orgs/acme/audit?{query}")
         assert [row["actor"] for row in found["entries"]] == ["key_7"]
+
+
+def actors(count: int) -> str:
+    return "&".join(f"actor=key_{number}" for number in range(count))
+
+
+async def test_a_rule_of_before_the_limit_fires_and_is_changed_to_one_within_it(audit):
+    """The refusal names the field and the limit, so that it can be."""
+    rule_id = await create(audit, at_least=1)
+    path, rule = f"{RULES}/{rule_id}", BLOCKED | {"at_least": 1, "query": actors(VALUES_MAX)}
+    async with audit.services.store.write() as work:
+        entry = await work.session.get_one(AlertRuleEntry, rule_id)
+        definition = msgspec.json.decode(entry.definition) | {"query": rule["query"]}
+        entry.definition = msgspec.json.encode(definition).decode()
+    await audit.accept([sample_row(START, actor="key_7")])
+    assert len(await fired(audit)) == 1
+
+    for count in (VALUES_MAX, FILTERS_MAX + 1):
+        refused = await ask(audit, "put", path, rule | {"query": actors(count)}, 400)
+        text = f"query must have at most {FILTERS_MAX} filter values"
+        assert refused == {"error": text}
+
+    await ask(audit, "put", path, rule | {"query": actors(FILTERS_MAX)})
+    assert await ask(audit, "delete", path) == {"deleted": rule_id}
 
 
 @pytest.mark.parametrize(
