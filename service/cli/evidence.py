@@ -24,6 +24,7 @@ NO_CRYPTOGRAPHY: Final = Refusal.of(
 )
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 KEY_NEEDED: Final = WrongUsage.of("a receipt brings no key: give --key or --policy")
+NO_KEY: Final = WrongUsage.of("--key is empty: give a key, or a file with keys")
 
 
 def key_option(*, is_required: bool) -> Callable[[_Command], _Command]:
@@ -88,13 +89,18 @@ def verify(
 
 
 def log_keys(given: tuple[str, ...]) -> "tuple[VerifierKey, ...]":
-    """The keys that are given, or are in files that are. Raises Invalid, NO_CRYPTOGRAPHY."""
+    """The keys that are given, or are in files that are: some, if any are given.
+
+    Raises Invalid, NO_KEY, NO_CRYPTOGRAPHY.
+    """
     if find_spec("cryptography") is None:
         raise NO_CRYPTOGRAPHY
     from analytics.evidence.policies import InvalidPolicy, Policy
 
     texts = (Path(each).read_text() if Path(each).is_file() else each for each in given)
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
+    if given and not lines:  # such as an unset variable: without any the bundle's own would do
+        raise NO_KEY
     # One by one: a policy may not have one key under the names of several logs.
     try:
         policies = [Policy.parse(f"log {line}\nquorum none\n".encode()) for line in lines]

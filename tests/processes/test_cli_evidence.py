@@ -168,6 +168,17 @@ def test_what_cannot_be_verified_says_why(
     assert said in ran.err
 
 
+@pytest.mark.parametrize("key", ["", "log.vkey"])
+def test_an_empty_key_does_not_mean_those_of_the_bundle(
+    elsewhere: Home, bundle: Path, key: str
+) -> None:
+    """A variable that is not set, or a file that nothing was written to."""
+    (elsewhere.folder / "log.vkey").write_text("\n")
+    ran = verify(elsewhere, bundle, "--key", key and elsewhere.folder / key)
+    assert ran.code == 2
+    assert "--key is empty: give a key, or a file with keys" in ran.err
+
+
 def test_what_is_neither_is_a_finding(elsewhere: Home, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(EXPORTED)
     ran = verify(elsewhere, tmp_path / "x.csv")
