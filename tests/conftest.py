@@ -157,13 +157,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (-slow[group_of(item.nodeid)], item.path))
 
 
+_LOOPS = {"world": "function", "demo": "package"}
+"""What runs an app, and of which scope the loop is that it lives in."""
+
+
 def _refuse_two_loops(item: pytest.Item) -> None:
-    """A `world` lives in the loop of its test: in another one its tasks stop, and keep locks."""
+    """An app lives in the loop of its tests: in another one its tasks stop, and keep locks."""
     marker = item.get_closest_marker("asyncio")
-    is_shared = marker is not None and marker.kwargs.get("loop_scope") == "module"
-    if is_shared and "world" in getattr(item, "fixturenames", ()):
-        reason = '`world` needs loop_scope="function": use `shared_world`, or mark the test'
-        raise pytest.UsageError(f"{item.nodeid}: {reason}")
+    if marker is None:  # of a test that is no coroutine
+        return
+    scope = marker.kwargs.get("loop_scope", "function")
+    for name in _LOOPS.keys() & set(getattr(item, "fixturenames", ())):
+        if scope != _LOOPS[name]:
+            reason = f'`{name}` needs loop_scope="{_LOOPS[name]}": take another, or mark the test'
+            raise pytest.UsageError(f"{item.nodeid}: {reason}")
 
 
 def _tried(items: list[pytest.Item]) -> set[pytest.Item]:

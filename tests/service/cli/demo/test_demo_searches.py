@@ -17,6 +17,7 @@ from tests.service.cli.demo.conftest import Demo, Row
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist import load
 
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 SEARCHES = [
     tuple(line.split(" => ", 1))
     for line in Path(__file__).with_name("searches.txt").read_text().splitlines()
@@ -85,7 +86,7 @@ async def _total(demo: Demo, **query: Any) -> int:
     return int((await answer.get_json())["total"])
 
 
-def test_the_table_has_two_hundred_searches() -> None:
+async def test_the_table_has_two_hundred_searches() -> None:
     assert len({search for search, _ in SEARCHES}) == len(SEARCHES) >= 200
 
 
