@@ -220,42 +220,21 @@ def _store(logins: Logins) -> None:
 
 
 def _document(logins: Logins) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "current": logins.current,
-        "servers": {
-            server: {
-                "kind": login.credential.kind,
-                "token": login.credential.token,
-                **{
-                    name: value
-                    for name, value in asdict(login).items()
-                    if name in {"org", "user", "is_insecure"} or (name == "machine" and value)
-                },
-            }
-            for server, login in logins.by_server.items()
-        },
-    }
+    servers = {}
+    for server, login in logins.by_server.items():
+        entry = asdict(login)
+        del entry["server"]
+        if entry["machine"] is None:
+            del entry["machine"]
+        servers[server] = entry.pop("credential") | entry
+    return {"version": VERSION, "current": logins.current, "servers": servers}
 
 
 def _parse(form: Any) -> Logins:  # noqa: ANN401 - JSON of unknown origin
     if form["version"] != VERSION:
         raise ValueError(form["version"])
-    return Logins(
-        form["current"],
-        {
-            server: Login(
-                server,
-                Credential(msgspec.convert(entry["kind"], CredentialKind), str(entry["token"])),
-                entry["org"],
-                entry["user"],
-                bool(entry["is_insecure"]),
-                _machine(entry.get("machine")),
-            )
-            for server, entry in form["servers"].items()
-        },
-    )
-
-
-def _machine(form: Any) -> MachineLogin | None:  # noqa: ANN401 - JSON of unknown origin
-    return None if form is None else MachineLogin(**{name: str(form[name]) for name in form})
+    by_server = {
+        server: {**entry, "server": server, "credential": entry}
+        for server, entry in form["servers"].items()
+    }
+    return msgspec.convert({"current": form["current"], "by_server": by_server}, Logins)
