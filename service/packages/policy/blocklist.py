@@ -39,9 +39,9 @@ from service.packages.policy.blocklist_loading import (
     AdvisoryCarrier,
     AdvisoryLoader,
     Carried,
+    ChangedEcosystem,
     Counts,
     Coverage,
-    EcosystemChange,
     OngoingImport,
 )
 from service.packages.policy.osv_zip import ReadRecord, RecordFile
@@ -50,7 +50,7 @@ from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import BlocklistImport
 
-Changes = Mapping[Ecosystem, EcosystemChange]
+Changes = Mapping[Ecosystem, ChangedEcosystem]
 """What an import changes, by ecosystem."""
 
 _DIGEST_BYTES: Final = 2**20
@@ -103,7 +103,7 @@ class NewList:
     carried: Carried
 
     @property
-    def changes(self) -> dict[Ecosystem, EcosystemChange]:
+    def changes(self) -> dict[Ecosystem, ChangedEcosystem]:
         """What it changes in each ecosystem that has, or had, advisories of its scope."""
         loaded, before = self.counts.by_ecosystem, self.carried.before
         return {

@@ -5,7 +5,6 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, BinaryIO, Final, Literal, Self
 
-import msgspec
 from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms
@@ -19,7 +18,7 @@ from service.packages.policy.blocklist import (
 )
 from service.packages.policy.blocklist_contents import OSV, FeedState
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
-from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN
+from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN, ChangedEcosystem
 from service.packages.policy.osv_zip import UNUSABLE_ZIP
 from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import BLOCKLIST_EMPTY, SbomComparison, compare_sbom
@@ -128,17 +127,6 @@ class ImportQuery(Request):
     ] = False
 
 
-class ChangedEcosystem(Answer):
-    """How many advisories a feed has of an ecosystem, and how many an import changes."""
-
-    before: int
-    after: int
-    added: int
-    removed: int
-    changed: int
-    is_loss: Annotated[bool, Meta(description="More than a tenth is removed.")]
-
-
 class UnreadableEntry(Answer):
     """An entry of an archive that cannot be read, and why."""
 
@@ -174,9 +162,7 @@ class ImportOutcome(Answer):
             result,
             records=counts.records,
             advisories=counts.advisories,
-            ecosystems=msgspec.convert(
-                result.changes, dict[str, ChangedEcosystem], from_attributes=True
-            ),
+            ecosystems={str(ecosystem): each for ecosystem, each in result.changes.items()},
             withdrawn=counts.withdrawn,
             other=counts.other,
             unreadable=counts.unreadable,

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Annotated, Final, NamedTuple, cast
 
 import msgspec
+from msgspec import Meta
 from sqlalchemy import Table, and_, bindparam, insert, literal, select, tuple_, update
 
 from analytics.model.ecosystems import Ecosystem
@@ -19,6 +20,7 @@ from service.packages.policy.osv_zip import ReadRecord
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import AdvisoryEntry, AdvisoryName, BlocklistImport
 from service.store.tables.base import AnyText
+from service.web.models import Answer
 
 BATCH_ROWS: Final = 2_000
 """Advisories per transaction."""
@@ -264,20 +266,15 @@ class _Row(NamedTuple):
     new_spec: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class EcosystemChange:
-    """How many advisories of one ecosystem an import may replace, and what becomes of them."""
+class ChangedEcosystem(Answer):
+    """How many advisories a feed has of an ecosystem, and how many an import changes."""
 
     before: int
     after: int
     added: int
     removed: int
     changed: int
-
-    @property
-    def is_loss(self) -> bool:
-        """True if more than a tenth of the advisories would be lost."""
-        return self.removed * 10 > self.before
+    is_loss: Annotated[bool, Meta(description="More than a tenth is removed.")]
 
     @property
     def is_none(self) -> bool:
@@ -302,14 +299,16 @@ class Carried:
     left_alone: defaultdict[Ecosystem, set[str]] = field(default_factory=lambda: defaultdict(set))
     counts: Counter[tuple[str, Ecosystem]] = field(default_factory=Counter)
 
-    def change(self, ecosystem: Ecosystem, loaded: int) -> EcosystemChange:
+    def change(self, ecosystem: Ecosystem, loaded: int) -> ChangedEcosystem:
         """What changes in one ecosystem, of which so many advisories were loaded."""
-        return EcosystemChange(
-            before=self.before[ecosystem],
+        before, removed = self.before[ecosystem], self.removed[ecosystem]
+        return ChangedEcosystem(
+            before=before,
             after=loaded + self.kept[ecosystem],
             added=loaded - self.replaced[ecosystem],
-            removed=self.removed[ecosystem],
+            removed=removed,
             changed=self.changed[ecosystem],
+            is_loss=removed * 10 > before,
         )
 
 
