@@ -1,6 +1,5 @@
 """The operator's endpoints for the blocklist: importing feeds, what is in force, removing one."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, BinaryIO, Final, Literal, Self
@@ -93,22 +92,6 @@ class BlocklistStatus(Answer):
     feeds: list[FeedEntry]
     imports: list[ImportEntry]
 
-    @classmethod
-    def of(
-        cls,
-        feeds: Sequence[FeedState],
-        imports: Sequence[BlocklistImport],
-        now: datetime,
-        stale_after_s: float,
-    ) -> Self:
-        """The feeds and the last `imports`, newest first, in the API's representation."""
-        entries = [ImportEntry.of(entry) for entry in imports]
-        return cls(
-            current=next((entry for entry in entries if entry.state == "imported"), None),
-            feeds=[FeedEntry.of(state, now, stale_after_s) for state in feeds],
-            imports=entries,
-        )
-
 
 class ImportQuery(Request):
     """What is imported: the archive's records of a feed, by their ids."""
@@ -180,16 +163,6 @@ class RemovedFeed(Answer):
     feed: str
     removed: dict[str, int]
 
-    @classmethod
-    def of(cls, result: BlocklistResult) -> Self:
-        """The outcome of a removal in the API's representation."""
-        changes = result.changes.items()
-        return cls(
-            generation=result.generation,
-            feed=result.feed,
-            removed={str(ecosystem): change.removed for ecosystem, change in changes},
-        )
-
 
 class BillOfMaterials(Struct, rename="camel"):
     """A software bill of materials: CycloneDX in JSON. Nested components are compared, too."""
@@ -206,8 +179,13 @@ async def status(call: OperatorCall[BaseServices]) -> BlocklistStatus:
     async with call.read() as session:
         feeds = await load_feed_states(session)
         imports = await list_imports(session, IMPORTS_LISTED)
-    services = call.services
-    return BlocklistStatus.of(feeds, imports, services.clock(), services.settings.blocklist_stale_s)
+    entries = [ImportEntry.of(entry) for entry in imports]
+    age = call.services.clock(), call.services.settings.blocklist_stale_s
+    return BlocklistStatus(
+        current=next((entry for entry in entries if entry.state == "imported"), None),
+        feeds=[FeedEntry.of(state, *age) for state in feeds],
+        imports=entries,
+    )
 
 
 @resource.post_in_steps(
@@ -247,7 +225,9 @@ async def import_(
 async def remove(call: OperatorCall[BaseServices], feed: str) -> RemovedFeed:
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""
     importer = BlocklistImporter(call.services.store)
-    return RemovedFeed.of(await importer.remove_feed(feed, call.by, lambda changes: True))
+    result = await importer.remove_feed(feed, call.by, lambda changes: True)
+    removed = {str(ecosystem): change.removed for ecosystem, change in result.changes.items()}
+    return RemovedFeed(generation=result.generation, feed=result.feed, removed=removed)
 
 
 @resource.post_read(

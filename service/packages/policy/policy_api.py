@@ -14,7 +14,7 @@ from service.audit.tenant_log import open_log
 from service.audit.worker_process import WorkerProcess
 from service.core.threads import in_thread
 from service.packages.ecosystem import Release
-from service.packages.policy.check import CheckResult, PackageSpec, check_release, parse_release
+from service.packages.policy.check import PackageSpec, check_release, parse_release
 from service.packages.policy.document import (
     DOCUMENT_EXAMPLE,
     PolicyDocument,
@@ -243,7 +243,21 @@ async def check(call: Call[PolicyServices], release: Release) -> PolicyCheck:
     """Whether a release would be allowed now, and why. Nothing is recorded."""
     policy = await call.services.judged(call.org, release.ecosystem, release.name)
     verdict = check_release(policy, release, call.services.clock())
-    return check_form(call.org.slug, verdict, policy.mode)
+    decision, release = verdict.decision, verdict.release
+    is_known = verdict.is_blocked is not None
+    return PolicyCheck(
+        org=call.org.slug,
+        ecosystem=release.ecosystem,
+        package=release.name,
+        version=release.version,
+        decision=("BLOCKED" if verdict.is_blocked else "ALLOWED") if is_known else None,
+        is_refused=decision.is_refused if is_known else None,
+        event=decision.kind,
+        rule_id=decision.rule_id,
+        source=getattr(decision.envelope, "source", None),
+        reason=verdict.reason,
+        mode=policy.mode,
+    )
 
 
 @resource.post_read(
@@ -262,7 +276,18 @@ async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PolicyPr
     previewed = await preview_policy(
         log, policy, services.listings, services.worker, now, PREVIEW_MAX_S
     )
-    return preview_form(call.org.slug, previewed)
+    return PolicyPreview.from_row(
+        previewed,
+        org=call.org.slug,
+        summary=summary_of(previewed),
+        jobs=len(previewed.jobs),
+        top_packages=[
+            PackageCount(ecosystem=ecosystem, package=package, installs=installs)
+            for (ecosystem, package), installs in previewed.packages.most_common(TOP)
+        ],
+        top_rules=_named(previewed.rules.most_common(TOP)),
+        top_jobs=_named(previewed.jobs.most_common(TOP)),
+    )
 
 
 def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyInForce:
@@ -278,41 +303,6 @@ def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyInForce:
         )
     policy = to_document(decode_document(revision.document))
     return PolicyInForce.from_row(revision, org=slug, policy=policy)
-
-
-def check_form(slug: str, verdict: CheckResult, mode: PolicyMode) -> PolicyCheck:
-    """A verdict in the API's representation."""
-    decision, release = verdict.decision, verdict.release
-    is_known = verdict.is_blocked is not None
-    return PolicyCheck(
-        org=slug,
-        ecosystem=release.ecosystem,
-        package=release.name,
-        version=release.version,
-        decision=("BLOCKED" if verdict.is_blocked else "ALLOWED") if is_known else None,
-        is_refused=decision.is_refused if is_known else None,
-        event=decision.kind,
-        rule_id=decision.rule_id,
-        source=getattr(decision.envelope, "source", None),
-        reason=verdict.reason,
-        mode=mode,
-    )
-
-
-def preview_form(slug: str, preview: Preview) -> PolicyPreview:
-    """A preview in the API's representation."""
-    return PolicyPreview.from_row(
-        preview,
-        org=slug,
-        summary=summary_of(preview),
-        jobs=len(preview.jobs),
-        top_packages=[
-            PackageCount(ecosystem=ecosystem, package=package, installs=installs)
-            for (ecosystem, package), installs in preview.packages.most_common(TOP)
-        ],
-        top_rules=_named(preview.rules.most_common(TOP)),
-        top_jobs=_named(preview.jobs.most_common(TOP)),
-    )
 
 
 def summary_of(preview: Preview) -> str:
