@@ -6,12 +6,10 @@ from functools import cached_property
 from random import Random
 from typing import Final
 
-from analytics.model.instants import midnight, utc_day
+from analytics.model.instants import utc_day
 from service.cli.demo.profile import Moment
 
 HISTORY_DAYS: Final = 90
-OPENED_AT: Final = time(6, 30)
-TRAFFIC_FROM: Final = time(7, 0)
 _SATURDAY: Final = 5
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -37,12 +35,12 @@ class Calendar:
     @property
     def opened_at(self) -> datetime:
         """When the organisation was created."""
-        return datetime.combine(self.days[0], OPENED_AT, UTC)
+        return datetime.combine(self.days[0], time(6, 30), UTC)
 
     @property
     def traffic_from(self) -> datetime:
         """When the first package was installed."""
-        return datetime.combine(self.days[0], TRAFFIC_FROM, UTC)
+        return datetime.combine(self.days[0], time(7, 0), UTC)
 
     def instant(self, moment: Moment) -> datetime:
         """The instant of `moment`."""
@@ -67,13 +65,6 @@ def to_us(instant: datetime) -> int:
 def from_us(microseconds: int) -> datetime:
     """The inverse of `to_us`."""
     return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def within(day: date, clock: time) -> int:
-    """`clock` on `day` in microseconds since 1970."""
-    return to_us(midnight(day)) + (
-        (clock.hour * 3600 + clock.minute * 60 + clock.second) * 1_000_000 + clock.microsecond
-    )
 
 
 def drawn_id(chance: Random, prefix: str) -> str:

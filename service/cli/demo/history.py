@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import sha256
 from random import Random
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -442,13 +443,8 @@ class History:
             repository_id=self._profile.repositories[token.repository],
             event_name=run.event_name,
             run_id=str(_RUN_IDS_FROM + (run.at_us - began_us) // 100_000),
-            jti=_uuid(chance),
+            jti=str(UUID(int=chance.getrandbits(128))),
         )
-
-
-def _uuid(chance: Random) -> str:
-    digits = f"{chance.getrandbits(128):032x}"
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _to_arrow(columns: dict[str, list[Any]]) -> pa.Table:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from random import Random
 from typing import Final
 
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.events import Decision
 from analytics.model.instants import midnight
-from service.cli.demo.calendar import Calendar, is_workday, seeded, to_us, within
+from service.cli.demo.calendar import Calendar, is_workday, seeded, to_us
 from service.cli.demo.packages import Verdict, blocked, verdict
 from service.cli.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry
 
@@ -98,7 +98,8 @@ class RunPlanner:
             at_us = to_us(midnight(day)) + hour * _HOUR_US
             yield at_us + chance.randrange(_HOUR_US - _RUN_MAX_US), _event(job.token, chance)
         for clock in job.nightly:
-            yield within(day, clock) + chance.randrange(40_000_000), _SCHEDULE
+            at_us = to_us(datetime.combine(day, clock, UTC))
+            yield at_us + chance.randrange(40_000_000), _SCHEDULE
 
     def _retries(self, day: date, chance: Random) -> list[JobRun]:
         """The runs that people restarted during the incident."""
