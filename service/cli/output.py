@@ -153,11 +153,6 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal; None if standard output is not one."""
-    return shutil.get_terminal_size().columns if is_terminal() else None
-
-
 def has_colour() -> bool:
     """True if output may be coloured: on a terminal, unless NO_COLOR is set (no-color.org)."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -214,7 +209,7 @@ class CommandResult:
             click.echo(json.dumps(self.data, indent=2, default=str), err=self.is_on_stderr)
             return
         if self.table is not None:
-            width = terminal_width()
+            width = shutil.get_terminal_size().columns if is_terminal() else None
             now = None if width is None or output.is_exact else datetime.now(UTC)
             for number, line in enumerate(self.table.lines(width, now)):
                 is_title = number == 0 and has_colour()

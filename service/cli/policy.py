@@ -91,17 +91,13 @@ async def policy_set(
         confirm(question, is_sure=is_sure, shown=_difference_lines(changes))
         if revision is None:
             revision = shown["revision"]  # the one that the answer is about
-    answer = await client.put(path, document, _if_match(revision))
+    replaced = {"if-match": "*" if revision is None else f'"{revision}"'}
+    answer = await client.put(path, document, replaced)
     data = answer | {"is_changed": before != wanted, "difference": asdict(changes)}
     if before == wanted:
         return CommandResult(data, ["Nothing to change."])
     lines = _difference_lines(changes) if is_sure else []
     return CommandResult(data, [*lines, f"Revision {answer['revision']} is in force."])
-
-
-def _if_match(revision: int | None) -> dict[str, str]:
-    """The header that refuses the change unless `revision` is in force; None is any."""
-    return {"if-match": "*" if revision is None else f'"{revision}"'}
 
 
 def _difference_lines(changes: PolicyDifference) -> list[str]:

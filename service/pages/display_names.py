@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
+from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS, InvalidQuery, parse_term
 from analytics.model.labels import FILTER_LABELS, event_label
 from service.audit.actor_names import names_of_actors
 from service.ci.providers import job_label
@@ -119,19 +119,15 @@ def named_by(filters: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def _window_chips(state: PageState) -> Iterator[Chip]:
-    for name, relation in (("last", "last"), ("since", "since"), ("until", "until")):
+    for name in ("last", *BOUND_PARAMETERS):
         for value in state.parameters.get(name, ()):
-            yield _window_chip(name, relation, value, state.removing(name, value).href)
-
-
-def _window_chip(name: str, relation: str, value: str, remove: str) -> Chip:
-    try:
-        at = None if name == "last" else bound(name, value)
-    except ValueError:
-        at = None
-    is_instant = at is not None and "T" in value
-    words = f"{at:%Y-%m-%d %H:%M:%S.%f}".removesuffix(".000000") if is_instant else value
-    return Chip("Time", relation, words, remove, at)
+            try:
+                at = None if name == "last" else bound(name, value)
+            except ValueError:
+                at = None
+            is_instant = at is not None and "T" in value
+            words = f"{at:%Y-%m-%d %H:%M:%S.%f}".removesuffix(".000000") if is_instant else value
+            yield Chip("Time", name, words, state.removing(name, value).href, at)
 
 
 def value_chips(

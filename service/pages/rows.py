@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -148,7 +148,13 @@ class LogRow:
     @property
     def pivots(self) -> list[Pivot]:
         """Links to all rows with the same values, not counted yet."""
-        return list(_pivots(self.entry, self.context.state))
+        entry, pivots = self.entry, []
+        for label, (name, key) in PIVOTS.items():
+            if entry[key]:
+                is_job = name == "subject" and entry["actor_source"].startswith(CI_SOURCE_PREFIX)
+                href = self.context.state.about(name, entry[key]).href
+                pivots.append(Pivot("This CI job" if is_job else label, name, entry[key], href))
+        return pivots
 
 
 async def load_log_rows(
@@ -205,14 +211,6 @@ def named_in(entries: Iterable[dict[str, Any]]) -> set[str]:
 def pretty_json(value: object, indent: int | None = 2) -> str:
     """`value` as readable JSON: plain text, which the template escapes."""
     return json.dumps(value, indent=indent, ensure_ascii=False)
-
-
-def _pivots(entry: dict[str, Any], state: PageState) -> Iterator[Pivot]:
-    for label, (name, key) in PIVOTS.items():
-        if entry[key]:
-            is_job = name == "subject" and entry["actor_source"].startswith(CI_SOURCE_PREFIX)
-            words = "This CI job" if is_job else label
-            yield Pivot(words, name, entry[key], state.about(name, entry[key]).href)
 
 
 def _decoded(reason: str | None) -> list[tuple[str, str]] | None:

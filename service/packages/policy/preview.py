@@ -367,7 +367,8 @@ def _judgement(policy: PackagePolicy, release: Release) -> Judgement:
     decision = policy.decide(release, _LONG_AFTER)
     if decision.is_blocked:
         return Judgement(release, blocked_by=decision.rule_id or "")
-    new, trust = _new(release), policy.trust
+    # Of unknown age it counts as new.
+    new, trust = Release(release.ecosystem, release.name, release.version), policy.trust
     is_cooling = policy.min_age is not None and policy.decide(new, _LONG_AFTER).is_blocked
     version = find_version(release.ecosystem, release.version)
     is_on_trust = trust is not None and not trust.is_exempt(new, version, _LONG_AFTER)
@@ -385,11 +386,6 @@ def _release(values: _Key) -> Release | None:
     except InvalidPackageName:
         return None
     return Release(Ecosystem(ecosystem), canonical, version or "", _LONG_AGO)
-
-
-def _new(release: Release) -> Release:
-    """The release as one of unknown age, which counts as new."""
-    return Release(release.ecosystem, release.name, release.version)
 
 
 def _dates(listed: Sequence[Release]) -> dict[ComparableVersion, datetime]:

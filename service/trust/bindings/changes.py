@@ -95,7 +95,10 @@ async def add_binding(
     except IntegrityError as error:  # a concurrent transaction took the slot
         raise BindingExists from error
     await bump_trust_revision(work.session, org.id)
-    _record_created(work, binding, by)
+    created = OidcBindingCreated(
+        binding_id=binding.id, by_user_id=binding.added_by, **terms_of(binding)
+    )
+    work.record(org.id, created, by.audit_context, subject=binding.id)
     return binding
 
 
@@ -192,12 +195,3 @@ async def _project_limit(
     if draft.project_id not in {None, envelope.project_id}:
         raise OUTSIDE_ENVELOPE
     return envelope.project_id
-
-
-def _record_created(work: UnitOfWork, binding: Binding, by: Caller) -> None:
-    work.record(
-        binding.tenant_id,
-        OidcBindingCreated(binding_id=binding.id, by_user_id=binding.added_by, **terms_of(binding)),
-        by.audit_context,
-        subject=binding.id,
-    )
