@@ -23,7 +23,7 @@ from service.packages.npm.document import (
 from service.packages.npm.packument import listed_files, parse_package
 from service.packages.npm.versions import npm_spellings, parse_npm_range, parse_npm_version
 from service.packages.proxy.answers import RegistryDocument
-from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
+from service.packages.proxy.documents import Codec, decode_untrusted
 from service.packages.proxy.origins import Origins
 from service.packages.sigstore_bundles import (
     FORGES,
@@ -76,7 +76,6 @@ def _codec(origins: Origins) -> Codec[NpmPackage]:
         path=partial(quote, safe="@"),
         parse=partial(_parse, origins=origins),
         is_empty=is_empty_package,
-        invalid=DocumentInvalid,
         encode=encode_package,
         decode=decode_package,
         release=release_package,

@@ -100,7 +100,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> NpmPackage:
         try:
             offered[version] = _parse_version(raw, name, version, time.get(version), origins)
         except EntryDropped as reason:
-            dropped[reason.reason] += 1
+            dropped[str(reason)] += 1
     tags = _tags(_object(document.pop("dist-tags", None), TAGS_BYTES_MAX), offered, dropped)
     # Files inside the document would reach clients without a decision or a row.
     document.pop("_attachments", None)

@@ -32,7 +32,7 @@ from service.packages.proxy.document_files import (
     pack,
     unpack,
 )
-from service.packages.proxy.documents import Codec
+from service.packages.proxy.documents import Codec, DocumentInvalid
 from service.packages.proxy.upstream import Upstream
 from service.packages.refusals import (
     ProxyBusy,
@@ -438,7 +438,7 @@ class DocumentCache(Generic[_Value]):
                 length=Length.LONG if is_long else Length.SHORT,
             )
             return packed, await self._files.run_in_thread(partial(unpack, packed.content))
-        except codec.invalid as error:
+        except DocumentInvalid as error:
             raise self._unusable(document, str(error)) from error
 
     async def _compare_confirmed(self, name: str, document: CachedDocument, now: datetime) -> None:

@@ -37,13 +37,10 @@ class Codec(Generic[T]):
     """The path of a name's document, relative to the registry and percent-encoded."""
 
     parse: Callable[[RegistryDocument, str], T]
-    """The value of a document, which must be the document of the given name."""
+    """The value of a document, which must be that of the given name. Raises DocumentInvalid."""
 
     is_empty: Callable[[T], bool]
     """True for a value without any file that does not say why; see `DocumentCache`."""
-
-    invalid: type[Exception]
-    """What `parse` raises for documents that cannot be used; its text is for the log."""
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
@@ -57,11 +54,7 @@ class Codec(Generic[T]):
 
 
 class DocumentInvalid(Exception):
-    """An upstream's document cannot be used; `reason` is a constant text for logs and metrics."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    """An upstream's document cannot be used; its text is constant, for logs and metrics."""
 
 
 class EncodingUnknown(Exception):
@@ -69,11 +62,7 @@ class EncodingUnknown(Exception):
 
 
 class EntryDropped(Exception):
-    """One file or version of a document is not offered; `reason` is a constant text."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    """One file or version of a document is not offered; its text is constant."""
 
 
 def refuse_oversized(body: bytes) -> None:

@@ -35,7 +35,7 @@ from service.packages.proxy.document_cache import (
     no_comparison,
 )
 from service.packages.proxy.document_files import DocumentFiles
-from service.packages.proxy.documents import Codec, DocumentInvalid, decode_untrusted
+from service.packages.proxy.documents import Codec, decode_untrusted
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.origins import Origins
 from service.packages.proxy.registries_file import FirstPartyRegistry
@@ -293,7 +293,6 @@ def publishers_codec(facts: EcosystemFacts[Any]) -> Codec[list[str]]:
         path=str,
         parse=partial(_publishers, publisher=facts.publisher, attested=facts.attested),
         is_empty=not_,
-        invalid=DocumentInvalid,
         encode=msgspec.json.encode,
         decode=partial(msgspec.json.decode, type=list[str]),
         release=list.clear,

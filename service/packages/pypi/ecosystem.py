@@ -72,7 +72,6 @@ def _codec(origins: Origins) -> Codec[PypiProject]:
         path=_path,
         parse=partial(_parse, origins=origins),
         is_empty=is_empty_project,
-        invalid=DocumentInvalid,
         encode=encode_project,
         decode=decode_project,
         release=release_project,

@@ -83,7 +83,7 @@ class Listing:
         try:
             file = self._parse(link)
         except EntryDropped as dropped:
-            self.drop(dropped.reason)
+            self.drop(str(dropped))
             return
         self._files[file.filename] = file
 

@@ -35,11 +35,7 @@ _DAMAGED: Final = (
 
 
 class MetadataUnavailable(Exception):
-    """A wheel's metadata cannot be extracted; `reason` is a constant text."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    """A wheel's metadata cannot be extracted; its text is constant."""
 
 
 class _BoundedReader:

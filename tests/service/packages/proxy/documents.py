@@ -19,6 +19,7 @@ from service.core.settings import Settings
 from service.packages.proxy.answers import RegistryDocument, UpstreamLimits
 from service.packages.proxy.document_cache import Ages, Codec, DocumentCache
 from service.packages.proxy.document_files import DocumentFiles
+from service.packages.proxy.documents import DocumentInvalid
 from service.packages.proxy.upstream import Upstream
 from tests.conftest import SettableClock
 from tests.service.packages.proxy.registry import FakeRegistry
@@ -26,17 +27,13 @@ from tests.service.packages.proxy.registry import FakeRegistry
 AGES = Ages(fresh=timedelta(minutes=1), stale_max=timedelta(hours=24))
 
 
-class NotOurs(Exception):
-    """The document is not one of ours."""
-
-
 def parse(document: RegistryDocument, name: str) -> dict[str, Any]:
     try:
         value = json.loads(document.body)
     except ValueError as error:
-        raise NotOurs("it is not JSON") from error
+        raise DocumentInvalid("it is not JSON") from error
     if value.get("name") != name:
-        raise NotOurs("it is of another package")
+        raise DocumentInvalid("it is of another package")
     return value
 
 
@@ -58,7 +55,6 @@ CODEC = Codec(
     path=lambda name: f"{name}/",
     parse=parse,
     is_empty=is_empty,
-    invalid=NotOurs,
     encode=encode,
     decode=json.loads,
     release=dict.clear,

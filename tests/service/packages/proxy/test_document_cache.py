@@ -21,6 +21,7 @@ from service.packages.proxy.document_cache import (
     _pack_document,
 )
 from service.packages.proxy.document_files import CompressedDocument, StoredDocument
+from service.packages.proxy.documents import DocumentInvalid
 from service.packages.proxy.upstream import TRIALS_MAX, Upstream
 from service.packages.refusals import (
     ProxyBusy,
@@ -568,7 +569,7 @@ class TestHeavy:
             work = codec.parse, codec.is_empty, codec.encode
             sent = pickle.dumps((_pack_document, *work, CompressedDocument.of(document)))
             pack, *arguments = pickle.loads(sent)  # noqa: S301 - our own bytes
-            with pytest.raises(codec.invalid) as invalid:
+            with pytest.raises(DocumentInvalid) as invalid:
                 pack(*arguments, "a")
 
             came_back = pickle.loads(pickle.dumps(invalid.value))  # noqa: S301 - our own bytes
