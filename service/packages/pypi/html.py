@@ -14,14 +14,7 @@ from urllib.parse import urljoin
 
 from service.packages.proxy.documents import DocumentInvalid, refuse_oversized
 from service.packages.proxy.origins import URL_CHARS_MAX, Origins
-from service.packages.pypi.listing import (
-    OF_ANOTHER_PROJECT,
-    Link,
-    Listing,
-    bounded_urls,
-    parse_minor,
-    parse_status,
-)
+from service.packages.pypi.listing import OF_ANOTHER_PROJECT, Link, Listing, parse_minor
 from service.packages.pypi.project import FILES_MAX, PypiProject
 
 TAGS_MAX: Final = FILES_MAX + 1000
@@ -81,19 +74,15 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> PypiP
     links = [_link(attributes) for kind, attributes in tags if kind == "a" and "href" in attributes]
     for link in links:
         listing.add(link)
-    if not listing.files:
-        _check_index(meta, links, listing)
-    status, reason = parse_status(*(meta.get(key, [None])[0] for key in _STATUS))
-    return PypiProject(
-        name=name,
-        files=listing.files,
-        api_minor=minor,
-        tracks=bounded_urls(meta.get("pypi:tracks", ())),
-        alternate_locations=bounded_urls(meta.get("pypi:alternate-locations", ())),
-        status=status,
-        status_reason=reason,
-        dropped=dict(listing.dropped),
+    project = listing.project(
+        minor,
+        meta.get("pypi:tracks", ()),
+        meta.get("pypi:alternate-locations", ()),
+        *(meta.get(key, [None])[0] for key in _STATUS),
     )
+    if not project.files:
+        _check_index(meta, links, listing)
+    return project
 
 
 def _check_index(meta: Mapping[str, object], links: Sequence[Link], listing: Listing) -> None:

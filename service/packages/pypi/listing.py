@@ -37,6 +37,7 @@ MINOR_MAX: Final = 4
 """The newest minor version whose additions are passed on: 1.4 has project status (PEP 792)."""
 
 _SIZE_MAX: Final = 1 << 53
+_URLS_MAX: Final = 100
 
 
 class Link(msgspec.Struct, rename="kebab", gc=False):
@@ -67,10 +68,26 @@ class Listing:
         self._origins = origins
         self._files: dict[str, ProjectFile] = {}
 
-    @property
-    def files(self) -> list[ProjectFile]:
-        """The offered files, in the page's order."""
-        return list(self._files.values())
+    def project(
+        self,
+        minor: int,
+        tracks: Iterable[str],
+        locations: Iterable[str],
+        status: str | None,
+        reason: str | None,
+    ) -> PypiProject:
+        """The project with the files that were added, and what else the page says (unchecked)."""
+        is_known = status in STATUSES
+        return PypiProject(
+            name=self._name,
+            files=list(self._files.values()),
+            api_minor=minor,
+            tracks=_bounded_urls(tracks),
+            alternate_locations=_bounded_urls(locations),
+            status=status if is_known else None,
+            status_reason=reason[:REASON_CHARS_MAX] if is_known and reason else None,
+            dropped=dict(self.dropped),
+        )
 
     def add(self, link: Link) -> None:
         """Offer the file of `link`, or count why it is not offered.
@@ -131,16 +148,8 @@ def listed_files(project: PypiProject) -> frozenset[str] | None:
     return names if project.dropped.keys() <= _NEVER_OFFERED else None
 
 
-def bounded_urls(urls: Iterable[str], count_max: int = 100) -> tuple[str, ...]:
-    """The first `count_max` of `urls` that `bounded_url` accepts."""
-    return tuple(url for url in urls if bounded_url(url) is not None)[:count_max]
-
-
-def parse_status(status: str | None, reason: str | None) -> tuple[str | None, str | None]:
-    """A project's status and the reason for it (PEP 792); None for an unknown status."""
-    if status not in STATUSES:
-        return None, None
-    return status, reason[:REASON_CHARS_MAX] if reason else None
+def _bounded_urls(urls: Iterable[str]) -> tuple[str, ...]:
+    return tuple(url for url in urls if bounded_url(url) is not None)[:_URLS_MAX]
 
 
 def _merged_hashes(hashes: Mapping[str, str] | None, fragment: str) -> dict[str, str]:
@@ -233,14 +242,10 @@ def parse_json(body: bytes, name: str, page_url: str, origins: Origins) -> PypiP
             continue
         listing.add(link)
     stated = page.project_status or _Status()
-    status, reason = parse_status(stated.status, stated.reason)
-    return PypiProject(
-        name=name,
-        files=listing.files,
-        api_minor=minor,
-        tracks=bounded_urls(page.meta.tracks or ()),
-        alternate_locations=bounded_urls(page.alternate_locations or ()),
-        status=status,
-        status_reason=reason,
-        dropped=dict(listing.dropped),
+    return listing.project(
+        minor,
+        page.meta.tracks or (),
+        page.alternate_locations or (),
+        stated.status,
+        stated.reason,
     )

@@ -90,12 +90,6 @@ def releases_of(project: PypiProject) -> Iterator[Release]:
     return (file.release(project.name) for file in project.files)
 
 
-def find_named(project: PypiProject, path: str) -> ProjectFile | None:
-    """The file that is offered under the name in `path`, wherever it is; or None."""
-    filename = unquote(path.rpartition("/")[2])
-    return next((file for file in project.files if file.filename == filename), None)
-
-
 def as_served_before(file: ProjectFile, known: KnownFile) -> ProjectFile:
     """The file that was served under the name of `file` before, which is another one.
 
@@ -129,17 +123,16 @@ def with_known(project: PypiProject, known: Mapping[str, KnownFile]) -> PypiProj
     return replace(project, files=files)
 
 
-def find_file(project: PypiProject, origin: str, path: str) -> ProjectFile | None:
-    """The file that is offered at `path` on `origin`, or None.
+def find_file(project: PypiProject, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
+    """The file that is offered under the name in `path`; and if it is there, on `origin`.
 
     `path` begins with a slash; it may be verbatim, or unquoted as a router passes it.
     """
     filename = unquote(path.rpartition("/")[2])
     for file in project.files:
         if file.filename == filename:
-            is_path = path in (file.path, unquote(file.path))
-            return file if is_path and file.origin == origin else None
-    return None
+            return file, file.origin == origin and path in (file.path, unquote(file.path))
+    return None, False
 
 
 def encode_project(project: PypiProject) -> bytes:

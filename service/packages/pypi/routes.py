@@ -27,7 +27,6 @@ from service.packages.pypi.project import (
     PypiProject,
     as_served_before,
     find_file,
-    find_named,
     releases_of,
     with_known,
 )
@@ -90,7 +89,7 @@ async def _file(
     path: str,
 ) -> Response:
     wanted = path.removesuffix(METADATA_SUFFIX)
-    find = partial(_find, origin=origin, path=f"/{wanted}")
+    find = partial(find_file, origin=origin, path=f"/{wanted}")
     located, (listed, is_there) = await services.find(PYPI, org, project, find)
     registry, policy = located.registry, located.policy
     if listed is None:
@@ -146,12 +145,6 @@ async def _metadata(
     answer = Response(metadata, content_type="application/octet-stream")
     answer.headers["cache-control"] = "private, no-cache"
     return answer
-
-
-def _find(project: PypiProject, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
-    """The file at `path`, or else that of its name; and whether it is at `path`."""
-    listed = find_file(project, origin, path)
-    return listed or find_named(project, path), listed is not None
 
 
 def _render(

@@ -64,8 +64,8 @@ def check(project: PypiProject, marks: dict[str, str]) -> None:
         origin, path = entry["url"].removeprefix(f"{BASE}/files/").split("/", 1)
         assert entry["url"].startswith(f"{BASE}/files/")
         assert ".." not in unquote(path).split("/")
-        assert find_file(project, origin, f"/{path}") is file
-        assert find_file(project, origin, f"/{unquote(path)}") is file
+        assert find_file(project, origin, f"/{path}") == (file, True)
+        assert find_file(project, origin, f"/{unquote(path)}") == (file, True)
         assert (entry["filename"], entry["hashes"]) == (file.filename, file.hashes)
         assert urldefrag(link["href"])[0] == entry["url"]
         assert link["text"] == entry["filename"] == unquote(path).rpartition("/")[2]

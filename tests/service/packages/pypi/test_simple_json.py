@@ -223,17 +223,18 @@ def test_what_is_known_of_the_project_is_kept() -> None:
     assert (project.status, project.status_reason) == ("archived", "see other")
 
 
-def test_a_file_is_found_by_its_path_alone() -> None:
+def test_a_file_is_found_by_its_name_and_told_from_one_elsewhere() -> None:
     wheel = "some_project-1.0+cpu-py3-none-any.whl"
     file = simple_file(wheel, url=f"{FILES}/a/some_project-1.0%2Bcpu-py3-none-any.whl")
     project = parsed(simple_page(simple_file(SDIST), file))
+    listed = project.files[1]
 
-    assert find_file(project, "pypi", "/a/some_project-1.0%2Bcpu-py3-none-any.whl")
-    assert find_file(project, "pypi", f"/a/{wheel}") is project.files[1]
-    assert find_file(project, "npm", f"/a/{wheel}") is None
-    assert find_file(project, "pypi", f"/b/{wheel}") is None
-    assert find_file(project, "pypi", f"/a/../a/{wheel}") is None
-    assert find_file(project, "pypi", "/a/") is None
+    assert find_file(project, "pypi", listed.path) == (listed, True)
+    assert find_file(project, "pypi", f"/a/{wheel}") == (listed, True)
+    assert find_file(project, "npm", f"/a/{wheel}") == (listed, False)
+    assert find_file(project, "pypi", f"/b/{wheel}") == (listed, False)
+    assert find_file(project, "pypi", f"/a/../a/{wheel}") == (listed, False)
+    assert find_file(project, "pypi", "/a/") == (None, False)
 
 
 def test_releases_are_grouped_by_normalised_version() -> None:
