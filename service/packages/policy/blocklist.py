@@ -18,6 +18,7 @@ from itertools import islice
 from typing import BinaryIO, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.policy_envelopes import BlocklistImported
@@ -194,7 +195,12 @@ class BlocklistImporter:
                 for read in part:
                     await loading.add(read)
             await loading.flush()
-            archive = _archive(display_source(source), sha256, loading)
+            archive = Archive(
+                source=display_source(source),
+                sha256=sha256,
+                ecosystems=loading.coverage.ecosystems,
+                counts=msgspec.convert(loading.counts, ArchiveCounts, from_attributes=True),
+            )
             new = await self._completed(begun, scope, loading, archive)
             if not (loading.counts.records or (loading.coverage.withdrawn and new.carried.removed)):
                 raise NOTHING_TO_IMPORT(value=" ".join(scope.ids))
@@ -234,8 +240,8 @@ class BlocklistImporter:
                 lambda old, now: old.renewed(scope, sha256, now), generation
             )
         await self._generations.delete_left_over()
-        seconds = time.monotonic() - began_at
-        return BlocklistResult(generation, scope.feed, sha256, _counts_of(part), {}, seconds)
+        counts, seconds = Counts(**asdict(part.archive.counts)), time.monotonic() - began_at
+        return BlocklistResult(generation, scope.feed, sha256, counts, {}, seconds)
 
     async def _replace(
         self,
@@ -326,20 +332,3 @@ def _digest(file: BinaryIO) -> str:
     while data := file.read(_DIGEST_BYTES):
         digest.update(data)
     return digest.hexdigest()
-
-
-def _archive(source: str, sha256: str, loading: AdvisoryLoader) -> Archive:
-    counts = loading.counts
-    return Archive(
-        source=source,
-        sha256=sha256,
-        ecosystems=loading.coverage.ecosystems,
-        counts=ArchiveCounts(
-            counts.records, counts.advisories, counts.withdrawn, counts.unreadable
-        ),
-    )
-
-
-def _counts_of(part: FeedPart) -> Counts:
-    counts = part.archive.counts
-    return Counts(counts.records, counts.advisories, counts.withdrawn, unreadable=counts.unreadable)

@@ -89,7 +89,9 @@ class DiskCache:
                 self.evict(kept - missing)
             self.check_room(size)
         part = self._create()
-        _set_owner(part.descriptor, owner)
+        if sys.platform == "linux":
+            with suppress(OSError):  # the file system has no such attributes
+                os.setxattr(part.descriptor, _OWNER, owner.encode())
         return part
 
     def check_room(self, size: int) -> None:
@@ -172,12 +174,6 @@ def _files_in(folder: str) -> Iterator[_CacheEntry]:
                 status = entry.stat(follow_symlinks=False)
                 owner = _owner_of(entry.path)
                 yield _CacheEntry(entry.path, status.st_size, status.st_atime_ns, owner)
-
-
-def _set_owner(descriptor: int, owner: str) -> None:
-    if sys.platform == "linux":
-        with suppress(OSError):  # the file system has no such attributes
-            os.setxattr(descriptor, _OWNER, owner.encode())
 
 
 def _owner_of(path: str) -> str:

@@ -368,7 +368,8 @@ class DocumentCache(Generic[_Value]):
                 return self._keep(name, copy)
             except UpstreamFailed as failed:
                 self._observe("failed")
-                return self._keep(name, self._stale(known) or self._failed(failed.reason))
+                failure = _Known(self._clock() + RETRY_AFTER, failure=failed.reason)
+                return self._keep(name, self._stale(known) or failure)
 
     async def _newest(self, name: str) -> _Known | None:
         """What is in memory, or what this or another process stored on disk if that is newer."""
@@ -405,8 +406,8 @@ class DocumentCache(Generic[_Value]):
         if answer is None:
             raise UpstreamFailed("confirmed a document that was not named")
         self._observe("fetched")
-        packed, stored = await self._pack(answer, name, org)
-        if packed.is_empty:
+        content, is_empty, stored = await self._pack(answer, name, org)
+        if is_empty:
             await self._compare_emptied(name)
             await self._refuse_emptied(name, document, answer)
         else:
@@ -414,22 +415,22 @@ class DocumentCache(Generic[_Value]):
             await self._compare(name, listing, None, True)
             self._emptied_at.pop(name, None)
             self._answered_at = now
-        await self._files.save(self._key(name), packed.content, now, org)
+        await self._files.save(self._key(name), content, now, org)
         return self._fresh(stored, now)
 
     async def _pack(
         self, document: RegistryDocument, name: str, org: str
-    ) -> tuple["_Contents", StoredDocument]:
-        """`document` as it is stored. Raises UpstreamFailed."""
+    ) -> tuple[bytes, bool, StoredDocument]:
+        """`document` as it is stored, and whether it lists nothing. Raises UpstreamFailed."""
         codec = self._codec
         work = codec.parse, codec.is_empty, codec.encode
         try:
             if document.size <= min(self._heavy_bytes, PARSED_BYTES):
-                packed = _pack_document(*work, document, name)
-                return packed, unpack(packed.content)
+                content, is_empty = _pack_document(*work, document, name)
+                return content, is_empty, unpack(content)
             compressed = await self._files.run_in_thread(partial(CompressedDocument.of, document))
             is_long = document.size > LONG_BYTES
-            packed = await self._worker.compute(
+            content, is_empty = await self._worker.compute(
                 org,
                 _pack_document,
                 *work,
@@ -437,7 +438,8 @@ class DocumentCache(Generic[_Value]):
                 name,
                 length=Length.LONG if is_long else Length.SHORT,
             )
-            return packed, await self._files.run_in_thread(partial(unpack, packed.content))
+            stored = await self._files.run_in_thread(partial(unpack, content))
+            return content, is_empty, stored
         except DocumentInvalid as error:
             raise self._unusable(document, str(error)) from error
 
@@ -484,9 +486,6 @@ class DocumentCache(Generic[_Value]):
     def _fresh(self, stored: StoredDocument, confirmed_at: datetime) -> _Known:
         return _Known(confirmed_at + self._ages.fresh, CachedDocument(stored, confirmed_at))
 
-    def _failed(self, failure: str) -> _Known:
-        return _Known(self._clock() + RETRY_AFTER, failure=failure)
-
     def _stale(self, known: _Known | None) -> _Known | None:
         """What to serve of `known` while the registry does not answer; None if it is too old."""
         document = None if known is None else known.document
@@ -501,23 +500,15 @@ class DocumentCache(Generic[_Value]):
         return replace(known, until=until, document=replace(document, is_stale=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    """A parsed document as it is stored, and whether it lists nothing."""
-
-    content: bytes
-    is_empty: bool
-
-
 def _pack_document(
     parse: Callable[[RegistryDocument, str], _Value],
     is_empty: Callable[[_Value], bool],
     encode: Callable[[_Value], bytes],
     document: RegistryDocument | CompressedDocument,
     name: str,
-) -> _Contents:
-    """`document` in the form in which it is stored."""
+) -> tuple[bytes, bool]:
+    """`document` in the form in which it is stored, and whether it lists nothing."""
     if isinstance(document, CompressedDocument):
         document = document.document()
     value = parse(document, name)
-    return _Contents(pack(encode(value), document.validators), is_empty(value))
+    return pack(encode(value), document.validators), is_empty(value)

@@ -128,7 +128,8 @@ async def file_answer(
     opened = files.loaded(key, size) or await _opened(files, key, size, admit)
     asked = request.headers.get("range")
     if wants_range(asked, request.headers.get("if-range"), key.file.etag) and asked is not None:
-        return await _part(request, await _whole(opened), asked, headers, record)
+        whole = await opened.complete() if isinstance(opened, DownloadReader) else opened
+        return await _part(request, whole, asked, headers, record)
     if request.method == "HEAD":
         await opened.close()
         return _answer(b"", 200, headers | _length(opened.size))
@@ -147,10 +148,6 @@ async def _opened(
 ) -> OpenedFile | LoadedFile | DownloadReader:
     opened = await files.open(key, size, admit)
     return await files.load(key, opened) if isinstance(opened, OpenedFile) else opened
-
-
-async def _whole(opened: OpenedFile | LoadedFile | DownloadReader) -> OpenedFile | LoadedFile:
-    return await opened.complete() if isinstance(opened, DownloadReader) else opened
 
 
 async def _recorded(
