@@ -12,7 +12,7 @@ from analytics.export.writers import Piece
 from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
 from service.audit.evidence.prover import note_of
-from service.audit.evidence.trees import last_checkpoint
+from service.audit.evidence.trees import read_last_checkpoint
 from service.audit.refusals import EXPORT_NOT_FOUND
 from service.core.clock import Clock
 from service.core.settings import Settings
@@ -20,6 +20,7 @@ from service.store.batching import execute_many
 from service.store.store import Store, UnitOfWork
 from service.store.tables import EvidenceTree, ExportEntry
 from service.store.tables.base import Instant
+from service.store.transaction import within
 from service.web.paging import ListCursors, newest_page
 
 SILENT_AFTER: Final = timedelta(seconds=60)
@@ -99,7 +100,7 @@ async def end_export(
 async def _last_checkpoint(session: AsyncSession, tenant_id: str) -> dict[str, str]:
     """The organisation's last checkpoint, as columns of an export that ends; none without one."""
     tree = await session.get(EvidenceTree, tenant_id)
-    signed = await last_checkpoint(session, tenant_id)
+    signed = await within(session, read_last_checkpoint, tenant_id)
     if tree is None or signed is None or tree.suspended or tree.generation != signed.generation:
         return {}
     return {"checkpoint": note_of(tree.origin, signed), "checkpoint_key_id": signed.key_id}

@@ -33,7 +33,7 @@ from service.audit.clock_guard import (
 )
 from service.audit.evidence.checkpoints import Checkpointer
 from service.audit.evidence.pruning import PrunePlan, apply_pruning
-from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
+from service.audit.evidence.trees import StoredCheckpoint, read_last_checkpoint
 from service.audit.refusals import ClockNotTrusted
 from service.core.metrics import Metrics
 from service.core.settings import Settings
@@ -50,6 +50,7 @@ from service.store.tables import (
     SegmentEntry,
     Stream,
 )
+from service.store.transaction import within
 
 PLANS_MAX: Final = 3
 """How often is planned anew what a tree keeps, while rows of the days change."""
@@ -208,7 +209,7 @@ class Pruner:
                 gap = StreamGap(stream_id=stream.id, name=stream.name, after_id=after, to_id=to)
                 work.record(org.id, gap, by, subject=stream.id)
             dropped = _pruned(org, rows)
-            last = await last_checkpoint(work.session, org.id)
+            last = await within(work.session, read_last_checkpoint, org.id)
             if plan is not None:
                 await apply_pruning(work.session, plan)
             _record(work, dropped, org.tier, plan, last, by)

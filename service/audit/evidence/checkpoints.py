@@ -36,10 +36,10 @@ from service.audit.evidence.trees import (
     StoredCheckpoint,
     TreeState,
     extend,
-    find_tree,
     first_generation,
     read_day_keys,
     read_last_checkpoint,
+    read_tree,
     store_extension,
 )
 from service.audit.lake import CONFIRMED_S, Lake
@@ -152,7 +152,7 @@ class Checkpointer(MeasuredJob):
         Raises StoreFault, LeaseLost, KEY_LOST. A suspended tree is left as it is.
         """
         async with self._store.read() as session:
-            state = await find_tree(session, tenant_id)
+            state = await within(session, read_tree, tenant_id)
             generation = await first_generation(session)
         host = urlsplit(self._settings.public_url).netloc
         state = state or TreeState(tenant_id, f"{host}/{tenant_id}", generation)
@@ -343,12 +343,11 @@ class BucketCheckpoints:
 
     async def _record(self, signed: EvidenceCheckpoint, *, is_same: bool) -> None:
         place = (signed.tenant_id, signed.generation, signed.size)
-        if is_same:
-            async with self.store.write() as work:
+        async with self.store.write() as work:
+            if is_same:
                 stored = await work.session.get_one(EvidenceCheckpoint, place)
                 stored.stored_at = work.now
-        else:
-            async with self.store.write() as work:
+            else:
                 await suspend_tree(work, signed.tenant_id, ROLLED_BACK)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from analytics.evidence.notes import Checkpoint, InvalidNote, Note
 from analytics.model.log_envelopes import EvidenceKeyRotated, EvidenceResumed
 from analytics.model.rows import AuditContext
-from service.audit.evidence.keys import begin_key, encoded, list_keys, verifier_keys
+from service.audit.evidence.keys import begin_key, encoded, list_keys, read_verifier_keys
 from service.audit.evidence.trees import begin_generation, log_name
 from service.core.errors import Conflict, Invalid
 from service.store.organisations import list_orgs
@@ -128,7 +128,7 @@ async def _check(
         raise NOTHING_SHOWN(name=name)
     checkpoint, note = shown
     try:
-        note.check(await verifier_keys(session, name))
+        note.check(await within(session, read_verifier_keys, name))
     except InvalidNote as error:
         raise Invalid(f"the checkpoint of {name} is not this service's: {error}") from error
     if checkpoint.size > tree.size:

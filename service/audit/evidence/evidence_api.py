@@ -11,9 +11,9 @@ from analytics.model.instants import format_us
 from analytics.model.schema import audit_id as row_id
 from analytics.model.schema import parse_audit_id
 from service.access.roles import Capability
-from service.audit.evidence.keys import verifier_keys
+from service.audit.evidence.keys import read_verifier_keys
 from service.audit.evidence.prover import Prover, RowProof, Size, in_base64, note_of
-from service.audit.evidence.trees import find_tree, log_name, read_checkpoint
+from service.audit.evidence.trees import log_name, read_checkpoint, read_tree
 from service.audit.evidence.witnesses import list_witnesses
 from service.audit.refusals import (
     CHECKPOINT_NOT_FOUND,
@@ -83,14 +83,14 @@ class SignedCheckpoint(Answer):
 async def checkpoint(call: Call[AuditServices], query: CheckpointQuery) -> SignedCheckpoint:
     """The last signed checkpoint of the organisation's log, or the one of a size."""
     async with call.read() as session:
-        tree = await find_tree(session, call.org.id)
+        tree = await within(session, read_tree, call.org.id)
         if tree is None:
             raise NO_CHECKPOINT
         found = await within(session, read_checkpoint, tree, query.size)
         if found is None:
             raise CHECKPOINT_NOT_FOUND
         name = log_name(tree.origin, found.generation)
-        keys = await verifier_keys(session, name)
+        keys = await within(session, read_verifier_keys, name)
         witnesses = await list_witnesses(session)
     return SignedCheckpoint(
         org=call.org.slug,

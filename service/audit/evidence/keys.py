@@ -19,7 +19,7 @@ from service.core.errors import Conflict
 from service.core.ids import new_id
 from service.core.secrets import derive_key
 from service.store.tables import EvidenceKey
-from service.store.transaction import Transaction, within
+from service.store.transaction import Transaction
 
 KEY_LOST: Final = Conflict.of(
     "COUNTERSIGN_SECRET_KEY is not the one that key {value} was derived from: set the former one,"
@@ -104,11 +104,6 @@ def read_verifier_keys(transaction: Transaction, name: str) -> list[VerifierKey]
     """What verifies the notes under this name, the newest key first."""
     lines = transaction.rows(_KEYS, {})
     return [VerifierKey(name, base64.b64decode(public)) for _, public, _ in lines]
-
-
-async def verifier_keys(session: AsyncSession, name: str) -> list[VerifierKey]:
-    """See `read_verifier_keys`."""
-    return await within(session, read_verifier_keys, name)
 
 
 def encoded(public: bytes) -> str:

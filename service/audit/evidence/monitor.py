@@ -27,19 +27,19 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.log_envelopes import EvidenceDiffers
 from analytics.model.rows import AuditContext
 from service.access.callers import service_context
-from service.audit.evidence.keys import verifier_keys
+from service.audit.evidence.keys import read_verifier_keys
 from service.audit.evidence.prover import note_of
 from service.audit.evidence.trees import (
     StoredCheckpoint,
     TreeState,
-    find_tree,
-    last_checkpoint,
     log_name,
     read_bounds,
     read_checkpoints,
     read_day_keys,
     read_groups,
+    read_last_checkpoint,
     read_tile,
+    read_tree,
     set_rows,
 )
 from service.audit.leased_job import MeasuredJob
@@ -230,10 +230,10 @@ class Monitor(MeasuredJob):
 
     async def _compare(self, done: Comparison, held: Sequence[Note]) -> None:
         async with self._store.read() as session:
-            tree = await find_tree(session, done.tenant_id)
+            tree = await within(session, read_tree, done.tenant_id)
             if tree is None:
                 return
-            last = await last_checkpoint(session, done.tenant_id)
+            last = await within(session, read_last_checkpoint, done.tenant_id)
             bounds = await within(session, read_bounds, tree)
             losses = await list_losses(session, done.tenant_id)
             query = select(EvidenceCheckpoint.generation, func.count()).where(
@@ -241,7 +241,7 @@ class Monitor(MeasuredJob):
             )
             lines = await session.execute(query.group_by(EvidenceCheckpoint.generation))
             counts = {log_name(tree.origin, number): count for number, count in lines}
-            keys = {name: await verifier_keys(session, name) for name in counts}
+            keys = {name: await within(session, read_verifier_keys, name) for name in counts}
         done.log, done.size = tree.name, tree.size
         if last is None or (last.size, last.last_seq) != (tree.size, tree.last_seq):
             done.differences.append("the tree is not that of its last checkpoint")

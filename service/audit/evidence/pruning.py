@@ -30,10 +30,10 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
 from service.audit.evidence.trees import (
-    find_tree,
     read_bounds,
     read_day_keys,
     read_groups,
+    read_tree,
     set_rows,
 )
 from service.audit.lake import Lake
@@ -98,7 +98,7 @@ async def plan_pruning(
     The caller holds the lease of evidence.
     """
     async with store.read() as session:
-        tree = await find_tree(session, tenant_id)
+        tree = await within(session, read_tree, tenant_id)
         if tree is None:
             return None
         keys = await within(session, read_day_keys, tenant_id, days)

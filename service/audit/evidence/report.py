@@ -28,7 +28,7 @@ from service.access.roles import Capability
 from service.audit.clock_guard import ClockGuard
 from service.audit.evidence.clauses import CLAUSES, Clause
 from service.audit.evidence.prover import note_of
-from service.audit.evidence.trees import last_checkpoint, log_name
+from service.audit.evidence.trees import log_name, read_last_checkpoint
 from service.audit.evidence.witnesses import list_witnesses
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.segment_locks import load_probe
@@ -37,6 +37,7 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import Invalid
 from service.core.text_rules import REASON_MAX, parse_note
 from service.store.tables import EvidenceTree, Organisation, SegmentEntry
+from service.store.transaction import within
 from service.web.dependencies import group_of
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
@@ -178,7 +179,7 @@ async def _signed(
 ) -> tuple[LastCheckpoint | None, dict[str, bool]]:
     """The last checkpoint of the tree, and whether each witness cosigned it."""
     keys = [VerifierKey.parse(witness.vkey) for witness in await list_witnesses(session)]
-    signed = None if tree is None else await last_checkpoint(session, tree.tenant_id)
+    signed = None if tree is None else await within(session, read_last_checkpoint, tree.tenant_id)
     if tree is None or signed is None:
         return None, {key.name: False for key in keys}
     cosigners = Note.parse(note_of(tree.origin, signed)).signers(keys)
@@ -259,7 +260,7 @@ async def count_rows(call: Call[AuditServices], new: NewReview) -> NewReview:
 )
 async def review(call: WriteCall[AuditServices], new: NewReview) -> ReviewedWindow:
     """Record that the caller reviewed the rows of a window: as a row of the log."""
-    signed = await last_checkpoint(call.session, call.org.id)
+    signed = await within(call.session, read_last_checkpoint, call.org.id)
     reviewed = AuditReviewed(
         since=optional_us(new.query.since) or "",
         until=optional_us(new.query.until) or "",

@@ -28,7 +28,7 @@ from service.store.tables import (
     Fact,
     PrunedLeaves,
 )
-from service.store.transaction import Transaction, within
+from service.store.transaction import Transaction
 
 _BITS: Final = 8
 _GENERATION: Final = "evidence_generation"
@@ -156,16 +156,10 @@ class StoredCheckpoint(NamedTuple):
 
 
 # Constants, as `Transaction` wants them: a proof reads ten times, and is asked for by people.
-_TREE: Final = select(
-    EvidenceTree.origin,
-    EvidenceTree.generation,
-    EvidenceTree.size,
-    EvidenceTree.last_seq,
-    EvidenceTree.tail,
-    EvidenceTree.min_index,
-    EvidenceTree.suspended,
-).where(EvidenceTree.tenant_id == bindparam("tenant_id"))
-_TREE_NAMES: Final = tuple(_TREE.selected_columns.keys())
+_TREE_NAMES: Final = ("origin", "generation", "size", "last_seq", "tail", "min_index", "suspended")
+_TREE: Final = select(*(getattr(EvidenceTree, name) for name in _TREE_NAMES)).where(
+    EvidenceTree.tenant_id == bindparam("tenant_id")
+)
 _TREES: Final = cast("Table", EvidenceTree.__table__)
 _GROW_TREE: Final = (
     update(_TREES)
@@ -237,11 +231,6 @@ def read_tree(transaction: Transaction, tenant_id: str) -> TreeState | None:
         known = dict(zip(_TREE_NAMES, line, strict=True))
         return TreeState(tenant_id, **known, edges=hashes, first_seqs=edges[0].first_seqs)
     return None
-
-
-async def find_tree(session: AsyncSession, tenant_id: str) -> TreeState | None:
-    """See `read_tree`."""
-    return await within(session, read_tree, tenant_id)
 
 
 def read_tile(transaction: Transaction, tenant_id: str, level: int, number: int) -> Tile | None:
@@ -402,11 +391,6 @@ def read_last_checkpoint(transaction: Transaction, tenant_id: str) -> StoredChec
     """The organisation's newest checkpoint."""
     lines = transaction.rows(_LAST_CHECKPOINT, {"tenant_id": tenant_id})
     return next((StoredCheckpoint(*line) for line in lines), None)
-
-
-async def last_checkpoint(session: AsyncSession, tenant_id: str) -> StoredCheckpoint | None:
-    """See `read_last_checkpoint`."""
-    return await within(session, read_last_checkpoint, tenant_id)
 
 
 def read_checkpoints(

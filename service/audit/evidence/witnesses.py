@@ -22,7 +22,7 @@ from analytics.evidence.notes import COSIGNATURE, InvalidNote, Note, VerifierKey
 from analytics.model.log_envelopes import WitnessAdded, WitnessRemoved
 from analytics.model.rows import AuditContext
 from service.audit.evidence.prover import Prover, note_of
-from service.audit.evidence.trees import StoredCheckpoint, last_checkpoint
+from service.audit.evidence.trees import StoredCheckpoint, read_last_checkpoint
 from service.audit.lake import Lake
 from service.audit.tenant_log import open_log
 from service.core.clock import Clock
@@ -31,6 +31,7 @@ from service.core.http_client import outgoing_client
 from service.store.organisations import list_orgs
 from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint, EvidenceTree, Organisation, Witness
+from service.store.transaction import within
 
 WITNESSES_MAX: Final = 16
 
@@ -199,7 +200,7 @@ class Cosigner:
     ) -> None:
         async with self.store.read() as session:
             tree = await session.get(EvidenceTree, org.id)
-            last = await last_checkpoint(session, org.id)
+            last = await within(session, read_last_checkpoint, org.id)
         if tree is None or last is None or tree.suspended is not None:
             return
         note = Note.parse(note_of(tree.origin, last))

@@ -21,12 +21,13 @@ from analytics.model.filters import mask, parse_query
 from analytics.model.instants import format_us
 from analytics.model.schema import audit_id
 from analytics.storage.snapshot import Snapshot
-from service.audit.evidence.trees import last_checkpoint, log_name
+from service.audit.evidence.trees import log_name, read_last_checkpoint
 from service.audit.lake import Lake
 from service.audit.streams.ocsf import ocsf_line
 from service.audit.streams.sinks import Format, Line
 from service.store.store import Store
 from service.store.tables import EvidenceTree, Stream
+from service.store.transaction import within
 
 CHUNK_ROWS: Final = 16_384
 """How many rows are read at a time at most."""
@@ -102,7 +103,7 @@ async def record_of(
             count += 1
     async with reader.store.read() as session:
         tree = await session.get(EvidenceTree, stream.tenant_id)
-        last = await last_checkpoint(session, stream.tenant_id)
+        last = await within(session, read_last_checkpoint, stream.tenant_id)
     record: dict[str, Any] = {
         "id": f"{stream.id}:{audit_id(after)}:{audit_id(upto)}",
         "created_at": format_us(now),

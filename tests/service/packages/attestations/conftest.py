@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from analytics.evidence.notes import VerifierKey
-from service.audit.evidence.keys import list_keys, verifier_keys
+from service.audit.evidence.keys import list_keys, read_verifier_keys
 from service.core.settings import Settings
+from service.store.transaction import within
 from tests.service.packages.attestations.verifiers import verified
 from tests.service.packages.proxy.proxied import Proxied, running_proxy
 from tests.service.packages.proxy.registry import FakeRegistry, running_registry
@@ -52,7 +53,7 @@ class Attested:
         """The log's keys by id, the newest first."""
         async with self.proxied.world.services.store.read() as session:
             stored = await list_keys(session)
-            keys = await verifier_keys(session, "audit.example/acme")
+            keys = await within(session, read_verifier_keys, "audit.example/acme")
         return {each.id: key for each, key in zip(stored, keys, strict=True)}
 
     async def verified(self, envelope: dict[str, Any]) -> Any:
