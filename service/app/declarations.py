@@ -126,7 +126,7 @@ async def apply(call: OperatorWriteCall[BaseServices], body: Declaration) -> App
     for slug, declared in body.orgs.items():
         with errors_at(f"orgs.{slug}"):
             await apply_org(call.work, slug, declared, call.by)
-    return AppliedDeclaration(changes=call.work.recorded_events())
+    return AppliedDeclaration(changes=call.work.journal.events())
 
 
 async def apply_org(

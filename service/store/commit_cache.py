@@ -8,6 +8,8 @@ from service.core.single_flight import SingleFlight
 from service.store.engines import CommitWatch
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
+LINE_BYTES: Final = 2_048
+"""Approximate memory of a catalog line, of a batch without its data, and of most other results."""
 
 _Value = TypeVar("_Value")
 
@@ -30,7 +32,7 @@ class CommitCache:
         self,
         key: Hashable,
         load: Callable[[], Awaitable[_Value]],
-        size_of: Callable[[_Value], int],
+        size_of: Callable[[_Value], int] = lambda _: LINE_BYTES,
     ) -> _Value:
         """The result of `load`, as of now or later. Its exceptions propagate and are not cached.
 
@@ -47,8 +49,18 @@ class CommitCache:
                 ByteCache(KEPT_BYTES_MAX),
                 SingleFlight(),
             )
-        is_known, value = self._kept.find(key)
-        result: _Value = value if is_known else await self._read_once(key, load, size_of)
+        # Bound before the load: its result is of this version or a later one.
+        kept = self._kept
+        is_known, found = kept.find(key)
+        if not is_known:
+
+            async def read() -> _Value:
+                value = await load()
+                kept.keep(key, value, size_of(value))
+                return value
+
+            found = await self._loads.run(key, read)
+        result: _Value = found
         return result
 
     def advance(self, before: Hashable, after: Hashable) -> None:
@@ -58,20 +70,3 @@ class CommitCache:
         """
         if self._as_of == before:
             self._as_of = after
-
-    async def _read_once(
-        self,
-        key: Hashable,
-        load: Callable[[], Awaitable[_Value]],
-        size_of: Callable[[_Value], int],
-    ) -> _Value:
-        # Bound before the load: its result is of this version or a later one.
-        kept = self._kept
-
-        async def read() -> _Value:
-            value = await load()
-            kept.keep(key, value, size_of(value))
-            return value
-
-        result: _Value = await self._loads.run(key, read)
-        return result

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import exc
@@ -33,6 +34,7 @@ class CommitWatch(Protocol):
         """Close the connection, if one is open."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Engines(ABC):
     """Connections to one database: every commit is durable, every read sees one snapshot.
 
@@ -45,7 +47,7 @@ class Engines(ABC):
     reader: AsyncEngine
     migrator: AsyncEngine
     watch: CommitWatch
-    clock: Clock | None
+    clock: Clock | None = None
     """The database's own clock; None for a database on this machine, which has none."""
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:

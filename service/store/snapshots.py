@@ -3,18 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
 
 from analytics.cache.lru import ByteCache
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
 from service.store.catalog import list_ids, load_segments
+from service.store.commit_cache import LINE_BYTES
 from service.store.journal import last_seq, list_seqs, load_batches
 from service.store.transaction import Transaction
-
-LINE_BYTES: Final = 2_048
-"""Approximate memory of a catalog line, or of a batch without its data."""
 
 
 def snapshot(transaction: Transaction, tenant_id: str, kept: ByteCache) -> Snapshot:

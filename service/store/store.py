@@ -20,7 +20,7 @@ from service.store.commit_cache import CommitCache
 from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.journal import JournalSize, append_batches, count_journal, last_seq
-from service.store.snapshots import LINE_BYTES, keep_batches, snapshot, snapshot_size
+from service.store.snapshots import keep_batches, snapshot, snapshot_size
 from service.store.tables import Counter
 from service.store.transaction import BEGAN_AT, Transaction, within
 
@@ -122,10 +122,6 @@ class UnitOfWork:
         """Commit an audit row with this transaction."""
         self.journal.add(tenant_id, [audit_row(envelope, audit_context, self.now, subject=subject)])
 
-    def recorded_events(self) -> list[str]:
-        """The events recorded so far, grouped by organisation."""
-        return self.journal.events()
-
     async def journal_rows(self) -> None:
         """Assign seq numbers to all rows and store them; the last step before the commit."""
         await within(self.session, self.journal.write, self.now)
@@ -181,13 +177,11 @@ class Store:
 
         It may depend on `key` and the database only. Callers share it and must not change it.
         """
-        return await self._cache.get(key, lambda: self.fetch(load), lambda found: LINE_BYTES)
+        return await self._cache.get(key, lambda: self.fetch(load))
 
     async def cached_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
         """`cached` for one short query."""
-        return await self._cache.get(
-            key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
-        )
+        return await self._cache.get(key, lambda: self.read_at_once(query))
 
     async def cached_right(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
         """`cached_at_once`, also over commits that add only rows (see `write_at_once`).
@@ -195,9 +189,7 @@ class Store:
         For what says who may do what, which every request asks: were it read again after each
         commit of rows, each request that sends one would wait for a read as well.
         """
-        return await self._rights.get(
-            key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
-        )
+        return await self._rights.get(key, lambda: self.read_at_once(query))
 
     async def snapshot(self, tenant_id: str) -> Snapshot:
         """All audit rows of the tenant as of now."""

@@ -243,7 +243,7 @@ async def test_the_organisation_in_a_file_can_be_applied(world: World, tmp_path:
         async with world.services.store.write() as work:
             for slug, org in parse_declaration(read_toml(file)).orgs.items():
                 await apply_org(work, slug, org, BY_OPERATOR)
-            changes.append(work.recorded_events())
+            changes.append(work.journal.events())
 
     assert "legal_hold_changed" in changes[0]
     assert changes[1] == []

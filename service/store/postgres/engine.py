@@ -19,9 +19,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
-from service.core.clock import Clock
 from service.core.errors import NOT_STORABLE_TEXT, StorageBusy, StoreUnavailable
-from service.store.engines import CommitObserver, CommitWatch, Engines
+from service.store.engines import CommitObserver, Engines
 from service.store.postgres.connection import Connector, PostgresConnection
 from service.store.postgres.connection_url import driver_options
 from service.store.postgres.direct import (
@@ -62,15 +61,10 @@ _HAS_FAILED: Final = "countersign_has_failed"
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PostgresEngines(Engines):
     """Writers that queue for one lock of the database, and readers; no wait exceeds `wait_s`."""
 
-    writer: AsyncEngine
-    reader: AsyncEngine
-    migrator: AsyncEngine
-    watch: CommitWatch
-    clock: Clock | None
     wait_s: float
     kept: KeptValues = field(default_factory=KeptValues)
 
@@ -136,7 +130,9 @@ def postgres_engines(url: URL, wait_s: float) -> PostgresEngines:
     _read_only(reader)
     clock = DatabaseClock()
     probe = SnapshotProbe(connector, clock)
-    return PostgresEngines(writer, reader, migrator, probe, clock, wait_s)
+    return PostgresEngines(
+        writer=writer, reader=reader, migrator=migrator, watch=probe, clock=clock, wait_s=wait_s
+    )
 
 
 def _begin_writing(engine: AsyncEngine) -> None:

@@ -17,7 +17,6 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from service.core.clock import Clock
 from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING, CommitObserver, Engines
 from service.store.sqlite.connection import (
@@ -35,15 +34,11 @@ _READERS: Final = 8
 _WAL_ATTEMPTS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SqliteEngines(Engines):
     """One `writer` and several readers of a file; `watch` looks at shared memory."""
 
-    writer: AsyncEngine
-    reader: AsyncEngine
-    migrator: AsyncEngine
     watch: CommitWatcher
-    clock: Clock | None = None
 
     async def begin(self, session: AsyncSession) -> None:
         """Get a connection; a read transaction begins with its first statement."""
@@ -103,7 +98,7 @@ def sqlite_engines(url: URL, wait_s: float) -> SqliteEngines:
         _open_durably(engine, wait_s)
     _begin_writing(writer)
     _begin_reading(reader)
-    return SqliteEngines(writer, reader, writer, CommitWatcher(path))
+    return SqliteEngines(writer=writer, reader=reader, migrator=writer, watch=CommitWatcher(path))
 
 
 def lock_out_others(engine: AsyncEngine) -> None:
