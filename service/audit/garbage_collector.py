@@ -66,9 +66,8 @@ class GarbageCollector(LeasedJob):
         finds. In the other order it would leave a file without a line.
         """
         before = await self._retired_before()
-        async with self._store.read() as session:
-            if not await list_retired(session, before, self._clock()):
-                return 0
+        if not await self._store.fetch(list_retired, before, self._clock()):
+            return 0
         async with self._lease.hold() as lease:
             # Again under the lease, without which no table is published and no segment retired.
             before = await self._retired_before()

@@ -196,8 +196,7 @@ class Check:
         """True if the file is missing because the segment was retired and unlinked meanwhile."""
         if all(finding.kind is not FaultKind.MISSING_FILE for finding in found):
             return False
-        async with self._store.read() as session:
-            return not await is_live(session, segment.segment_id)
+        return not await self._store.fetch(is_live, segment.segment_id)
 
     def _check_receipts(self, exports: Sequence[ExportEntry]) -> Iterator[Finding]:
         """Ended exports whose receipts differ from their audit rows, if these were read."""

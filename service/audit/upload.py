@@ -1,7 +1,6 @@
 """Moves the segments of a data dir that had no bucket before into one."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from analytics.storage.s3_segments import S3Segments
@@ -34,13 +33,11 @@ async def upload_segments(
     failed: list[str] = []
     for segment in live:
         try:
-            upload = partial(segments.upload, segment)
-            uploaded += await run_uncancellable(upload)
+            uploaded += await run_uncancellable(segments.upload, segment)
         except (ObjectMissing, ObjectDamaged) as fault:
-            async with store.read() as session:
-                # One that was retired since it was listed may be unlinked, which is no fault.
-                if await is_live(session, segment.segment_id):
-                    failed.append(str(fault))
+            # One that was retired since it was listed may be unlinked, which is no fault.
+            if await store.fetch(is_live, segment.segment_id):
+                failed.append(str(fault))
         done += segment.rows
         show(done, total)
     return uploaded, failed

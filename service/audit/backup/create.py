@@ -160,7 +160,8 @@ class _Copier:
                 self._keep(copy.target, copy.size, copy.sha256)
                 await self._copy_index(segment)
                 return
-        if fault is FaultKind.MISSING_FILE and not await self._is_live(segment):
+        is_gone = fault is FaultKind.MISSING_FILE
+        if is_gone and not await self._services.store.fetch(is_live, segment.segment_id):
             # It was merged or pruned since the catalog was copied, which lacks its successor: the
             # backup would lack its rows.
             raise BackupOvertaken(value=segment.segment_id)
@@ -200,9 +201,6 @@ class _Copier:
         if copy.size != segment.size:
             return FaultKind.WRONG_SIZE
         return None if segment.sha256 in {"", copy.sha256} else FaultKind.WRONG_SHA256
-
-    async def _is_live(self, segment: Segment) -> bool:
-        return await self._services.store.fetch(is_live, segment.segment_id)
 
     async def copy(self, copy: FileCopy) -> None:
         """Add one file."""

@@ -1,7 +1,6 @@
 """The segments of a backup as versions of objects: recorded, compared, and brought back."""
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -82,8 +81,7 @@ def _until_pruned(
 
 
 async def _versions(bucket: S3Segments, files: Sequence[ExpectedFile]) -> list[KeptObject | None]:
-    find = partial(bucket.find_objects, [file.path for file in files])
-    found = await run_uncancellable(find)
+    found = await run_uncancellable(bucket.find_objects, [file.path for file in files])
     return [
         KeptObject(
             f"{AUDIT}/{file.path.relative_to(bucket.root).as_posix()}",

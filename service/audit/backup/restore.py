@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from sqlalchemy import URL, inspect
 
@@ -135,7 +134,7 @@ def restore_backup(
     data_dir = settings.data_dir
     manifest = read_manifest(source)
     check_apart(source, data_dir)
-    database = restored_database(manifest, settings, is_forced=is_forced)
+    database = _RestoredDatabase(manifest, settings, is_forced=is_forced)
     _check_data_dir(settings, is_forced=is_forced)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     attempt = RestoreAttempt(manifest, data_dir)
@@ -214,73 +213,46 @@ def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path
     return moved_to
 
 
-class RestoredDatabase(Protocol):
-    """A database to restore, as that of the installation with the id it is given.
+class _RestoredDatabase:
+    """The database of a backup with `manifest`, to restore with `settings`.
 
-    Leases in it are ended: their holders do not run here.
+    It becomes that of the installation with the id it is given. Leases in it are ended: their
+    holders do not run here. With `is_forced` connections to a PostgreSQL database do not matter.
     """
 
-    def put_in(self, part: Path, installation: str) -> None:
-        """Finish it in the folder that will be the data dir, where the backup's files are."""
-
-    def fill(self, part: Path, installation: str) -> None:
-        """Change what is outside that folder: the last step before it gets its name."""
-
-
-def restored_database(
-    manifest: Manifest, settings: Settings, *, is_forced: bool
-) -> RestoredDatabase:
-    """The database of a backup with `manifest`, checked to be restorable with `settings`.
-
-    With `is_forced` connections to a PostgreSQL database do not matter. Raises
-    BACKUP_OF_POSTGRESQL, BACKUP_OF_SQLITE, DATABASE_ELSEWHERE, DATABASE_IN_THE_WAY,
-    DATABASE_IN_USE, StoreUnavailable.
-    """
-    if manifest.is_postgresql != is_postgresql(settings):
-        raise BACKUP_OF_POSTGRESQL if manifest.is_postgresql else BACKUP_OF_SQLITE
-    if not manifest.is_postgresql:
-        return _RestoredFile(settings)
-    dump = _RestoredDump(settings, is_forced)
-    dump.check()
-    return dump
-
-
-class _RestoredFile:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, manifest: Manifest, settings: Settings, *, is_forced: bool) -> None:
+        """Raises as `restore_backup` if it is not restorable."""
         self._settings = settings
-        self._file = file_of(settings.database)
-        if self._file.parent != settings.data_dir:
-            raise DATABASE_ELSEWHERE
-
-    def put_in(self, part: Path, installation: str) -> None:
-        file = part / self._file.name
-        (part / DATABASE).rename(file)
-        asyncio.run(_begin(url_of(file), self._settings, installation))
-        fsync(file)
-
-    def fill(self, part: Path, installation: str) -> None:
-        """Nothing: it is in the folder."""
-
-
-class _RestoredDump:
-    def __init__(self, settings: Settings, is_forced: bool) -> None:
-        self._settings = settings
+        self._is_dump = manifest.is_postgresql
         self._is_forced = is_forced
         self._own: set[int] = set()
         """The server's processes for our own connections: they end a moment after those."""
 
+        if self._is_dump != is_postgresql(settings):
+            raise BACKUP_OF_POSTGRESQL if self._is_dump else BACKUP_OF_SQLITE
+        if self._is_dump:
+            self._check()
+        elif file_of(settings.database).parent != settings.data_dir:
+            raise DATABASE_ELSEWHERE
+
     def put_in(self, part: Path, installation: str) -> None:
-        """Nothing: the dump is in the folder."""
+        """Finish a file in the folder that will be the data dir, where the backup's files are."""
+        if not self._is_dump:
+            file = (part / DATABASE).rename(part / file_of(self._settings.database).name)
+            asyncio.run(_begin(url_of(file), self._settings, installation))
+            fsync(file)
 
     def fill(self, part: Path, installation: str) -> None:
-        from service.store.postgres.dump import restore
+        """Fill an empty database from its dump: the last step before the folder gets its name."""
+        if self._is_dump:
+            from service.store.postgres.dump import restore
 
-        self.check()
-        restore(self._settings.database, part / DUMP)
-        asyncio.run(_begin(self._settings.database, self._settings, installation))
-        (part / DUMP).unlink()
+            self._check()
+            restore(self._settings.database, part / DUMP)
+            asyncio.run(_begin(self._settings.database, self._settings, installation))
+            (part / DUMP).unlink()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise DATABASE_IN_USE if another process is connected, DATABASE_IN_THE_WAY for a table.
 
         A service may be connected to an empty database: one that was dropped and created again.

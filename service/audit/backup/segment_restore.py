@@ -188,9 +188,7 @@ class SegmentRestore:
         """
         fault, _ = await self._services.lake.verify(segment, no_wait)
         if fault is None:
-            async with self._services.store.read() as session:
-                is_named = segment.segment_id in await list_damaged_ids(session)
-            if is_named:
+            if segment.segment_id in await self._services.store.fetch(list_damaged_ids):
                 await self._record(segment, None)
             return Outcome(segment, Result.WHOLE)
         temp_dir = self._services.settings.temp_dir

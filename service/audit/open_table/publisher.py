@@ -114,9 +114,8 @@ class Publisher(LeasedJob):
 
     async def expire(self) -> list[Expired]:
         """Expire the snapshots that were superseded before the time that they are kept."""
-        async with self._store.read() as session:
-            if not await list_tables(session):
-                return []
+        if not await self._store.fetch(list_tables):
+            return []
         async with self._lease.hold() as lease:
             async with lease.write() as work:
                 at = work.now
@@ -188,7 +187,12 @@ class Publisher(LeasedJob):
         change = SnapshotChange(added, removed, state.complete_through(key, absent), at)
         rows = sum(wanted.values()) - sum(segment.rows for segment in absent)
         head = before
-        is_new = before is None or not (_is_current(before, change) and state.is_fenced(key))
+        is_new = (
+            before is None
+            or bool(added or removed)
+            or change.complete_through_seq != before.complete_through_seq
+            or not state.is_fenced(key)
+        )
         if head is None or is_new:
             head = await self._run(table.write, before, change)
         await self._commit(lease, key, before.version if before else None, head, rows, at)
@@ -206,7 +210,14 @@ class Publisher(LeasedJob):
             complete_through_seq=change.complete_through_seq,
         )
         if is_new:
-            _log_published(published)
+            _log.info(
+                "lake_published",
+                format=key.format.value,
+                table=key.name,
+                added=len(added),
+                removed=len(removed),
+                complete_through_seq=change.complete_through_seq,
+            )
         return published
 
     async def _publishable(self, new: Sequence[str]) -> tuple[list[Segment], list[Segment]]:
@@ -218,7 +229,11 @@ class Publisher(LeasedJob):
         if len(segments) < len(new):  # the holder of the lease alone removes segments
             raise LeaseLost
         absent = [segment for segment in segments if not segment.is_portable]
-        absent += await self._missing([segment for segment in segments if segment.is_portable])
+        portable = [segment for segment in segments if segment.is_portable]
+        # A snapshot must not name files that are not there.
+        for segment in await in_thread(self._lake.segments.list_missing, portable):
+            _log.error("segment_not_published", segment=segment.segment_id, reason="no file")
+            absent.append(segment)
         gone = {segment.segment_id for segment in absent}
         return [segment for segment in segments if segment.segment_id not in gone], absent
 
@@ -261,13 +276,6 @@ class Publisher(LeasedJob):
             _log.warning("lake_table_started_over", table=key.name, missing=str(error))
             return None
 
-    async def _missing(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Those of `segments` whose files are not there: a snapshot must not name them."""
-        missing = await in_thread(self._lake.segments.list_missing, segments)
-        for segment in missing:
-            _log.error("segment_not_published", segment=segment.segment_id, reason="no file")
-        return missing
-
     async def _commit(
         self,
         lease: HeldLease,
@@ -291,23 +299,6 @@ class Publisher(LeasedJob):
                 return await run_uncancellable(function, *arguments)
         except OSError as error:
             raise file_fault(error) from error
-
-
-def _is_current(head: TableHead, change: SnapshotChange) -> bool:
-    """True if `change` would change nothing."""
-    is_as_complete = change.complete_through_seq == head.complete_through_seq
-    return is_as_complete and not change.added and not change.removed
-
-
-def _log_published(published: Published) -> None:
-    _log.info(
-        "lake_published",
-        format=published.key.format.value,
-        table=published.key.name,
-        added=published.added,
-        removed=published.removed,
-        complete_through_seq=published.complete_through_seq,
-    )
 
 
 def _wanted_keys(
