@@ -3,10 +3,10 @@
 All nodes over one database are one installation.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -22,6 +22,7 @@ from analytics.storage.segment_store import LocalFolder, SegmentStore, awake_s
 from service.core.errors import Conflict
 from service.core.ids import new_id
 from service.core.settings import InvalidSetting, Settings, how_to_install
+from service.core.threads import in_thread
 from service.store.catalog import list_segment_ids
 from service.store.store import Store
 from service.store.tables import Fact
@@ -34,11 +35,6 @@ def open_segments(settings: Settings, observer: CacheObserver) -> SegmentStore:
     """
     if not settings.segments_url:
         return LocalFolder(settings.audit_dir)
-    return open_s3(settings, observer)
-
-
-def open_s3(settings: Settings, observer: CacheObserver) -> S3Segments:
-    """The bucket of COUNTERSIGN_SEGMENTS_URL. Raises as `open_segments`."""
     cache = CacheFolder(
         settings.audit_dir, settings.segment_cache_mb * 2**20, settings.segments_wait_s, observer
     )
@@ -78,11 +74,7 @@ def open_objects_at(settings: Settings, url: str) -> Objects:
     return Objects(parse_place(url), settings.segments_endpoint, settings.segments_wait_s)
 
 
-AsyncRunner = Callable[..., Awaitable[Any]]
-"""Runs a function with its arguments, possibly in a thread."""
-
 _FACT: Final = "installation"
-_Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
@@ -122,19 +114,19 @@ class PrefixGuard:
         self._store = store
         self._confirmed_s = float("-inf")
 
-    async def confirm(self, run: AsyncRunner, age_max_s: float = 0.0) -> None:
+    async def confirm(self, age_max_s: float = 0.0) -> None:
         """Return if the prefix is ours, or was at most `age_max_s` ago; make it ours if it is free.
 
-        Requests are sent in `run`. Raises PrefixTaken, StoreFault.
+        Raises PrefixTaken, StoreFault.
         """
         now_s = awake_s()
         if now_s - self._confirmed_s <= age_max_s:
             return
         self._confirmed_s = float("-inf")  # a failure is no confirmation for anything else either
         installation = await installation_id(self._store)
-        if not await run(self._owner.is_owner, installation):
+        if not await in_thread(self._owner.is_owner, installation):
             known = await self._store.fetch(list_segment_ids)
-            await run(self._owner.adopt, installation, known)
+            await in_thread(self._owner.adopt, installation, known)
         self._confirmed_s = now_s
 
 
@@ -158,7 +150,7 @@ async def keep_prefix(settings: Settings, store: Store) -> None:
         return
     try:
         with prefix_refusals():
-            await guard.confirm(_run_here)
+            await guard.confirm()
         if locks is not None:
             locks.check_enabled()
     except NoObjectLock as error:
@@ -186,7 +178,3 @@ async def take_over(settings: Settings, store: Store) -> str:
         installation = await renew_installation(work.session)
     PrefixOwner(open_objects(settings)).take_over(installation)
     return installation
-
-
-async def _run_here(function: Callable[..., _Result], *arguments: object) -> _Result:
-    return function(*arguments)

@@ -79,7 +79,7 @@ class Lake:
     async def confirm_prefix(self, age_max_s: float = 0.0) -> None:
         """See `PrefixGuard.confirm`; segments in a folder are always ours."""
         if self._guard is not None:
-            await self._guard.confirm(in_thread, age_max_s)
+            await self._guard.confirm(age_max_s)
 
     async def seal(self, parts: Sequence[JournalPart]) -> list[Segment]:
         """The rows of each of `parts` as a durable segment that no catalog names yet."""
