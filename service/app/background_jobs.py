@@ -9,7 +9,6 @@ from service.app.composition import Services
 from service.audit.export_entries import close_silent_exports
 from service.audit.maintenance import BackgroundJob, Maintenance
 from service.audit.streams.delivery import ROUND_S
-from service.packages.install_tokens.machine_tokens import delete_expired_machine_tokens
 from service.packages.install_tokens.tokens import delete_expired_tokens
 from service.packages.proxy.artifacts import delete_expired_artifacts
 from service.packages.proxy.install_marks import delete_expired_marks
@@ -155,13 +154,14 @@ def write_behind(services: Services) -> Maintenance:
 
 def housekeeping(services: Services) -> Maintenance:
     """What is closed and deleted besides segments."""
-    close = partial(close_broken_exports, services)
+    by = service_context(services.settings.platform_tenant_id)
+    close = partial(close_silent_exports, services.store, by)
     swept: dict[str, Callable[[], Awaitable[object]]] = {
         "delete_expired_rejections": services.rejected.delete_expired,
         "delete_expired_sessions": services.authenticator.delete_expired_sessions,
-        "delete_expired_install_tokens": partial(delete_expired_install_tokens, services),
-        "delete_expired_install_marks": partial(delete_expired_install_marks, services),
-        "delete_expired_artifacts": partial(delete_old_artifacts, services),
+        "delete_expired_install_tokens": partial(delete_expired_tokens, services.store),
+        "delete_expired_install_marks": partial(delete_expired_marks, services.store),
+        "delete_expired_artifacts": partial(delete_expired_artifacts, services.store),
         "sweep_package_cache": services.packages.sweep,
     }
     every_s = services.settings.sweep_interval_s
@@ -171,28 +171,6 @@ def housekeeping(services: Services) -> Maintenance:
         BackgroundJob("close_broken_exports", CLOSE_EXPORTS_INTERVAL_S, close),
         *(BackgroundJob(name, every_s, run) for name, run in swept.items()),
     )
-
-
-async def delete_expired_install_tokens(services: Services) -> None:
-    """Delete install tokens and machine tokens that expired long ago."""
-    await delete_expired_tokens(services.store, services.clock())
-    await delete_expired_machine_tokens(services.store, services.clock())
-
-
-async def delete_expired_install_marks(services: Services) -> None:
-    """Delete marks of installs that no request can belong to any more."""
-    await delete_expired_marks(services.store, services.clock())
-
-
-async def delete_old_artifacts(services: Services) -> None:
-    """Forget which files were served so long ago that hardly anyone installs them."""
-    await delete_expired_artifacts(services.store, services.clock())
-
-
-async def close_broken_exports(services: Services) -> int:
-    """Record the end of exports whose process has died; returns how many."""
-    by = service_context(services.settings.platform_tenant_id)
-    return await close_silent_exports(services.store, services.clock, by)
 
 
 def scrubbing(services: Services) -> Maintenance:

@@ -208,7 +208,7 @@ async def _serve(
     serving()
     services: Services = app.extensions[EXTENSION]
     tasks = [
-        asyncio.create_task(serving.turns.keep_counting(services.metrics.loop_paused)),
+        asyncio.create_task(serving.turns.keep_counting(services.metrics.loop_pauses.observe)),
         asyncio.create_task(collect_when_quiet()),
         asyncio.create_task(seal_signal.forward(services.sealer.wanted)),
     ]

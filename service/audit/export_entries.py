@@ -14,7 +14,6 @@ from analytics.model.rows import AuditContext
 from service.audit.evidence.prover import note_of
 from service.audit.evidence.trees import read_last_checkpoint
 from service.audit.refusals import EXPORT_NOT_FOUND
-from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.batching import execute_many
 from service.store.store import Store, UnitOfWork
@@ -132,10 +131,10 @@ async def record_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
     await execute_many(work.session, _NOTE_PROGRESS, so_far)
 
 
-async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> int:
+async def close_silent_exports(store: Store, by: AuditContext) -> int:
     """Record the end of exports whose process has died, CLOSED_MAX at most; returns how many."""
     async with store.read() as session:
-        found = select(ExportEntry.id).where(_is_silent(clock())).limit(CLOSED_MAX)
+        found = select(ExportEntry.id).where(_is_silent(store.clock())).limit(CLOSED_MAX)
         silent = (await session.scalars(found)).all()
     if not silent:
         return 0

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from analytics.storage.audit_files import is_swept
 from service.audit.leased_job import LeasedJob
 from service.audit.open_table.publisher import Publisher
 from service.core.threads import in_thread
@@ -34,7 +35,8 @@ class GarbageCollector(LeasedJob):
             files = [file for file in listed if now_s - file.written_s > grace_s]
             claimed = await self._lake.claimed_segments(grace_s)
             known = await self._store.fetch(list_segment_ids)
-            files = self._lake.list_unknown(files, known | claimed)
+            known |= claimed
+            files = [file for file in files if is_swept(self._lake.segments.root, file.path, known)]
             if not files:
                 return 0
             # A sealer has a lease of its own and makes no claim. One that was paused for longer

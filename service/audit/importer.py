@@ -32,6 +32,7 @@ from service.audit.lake import Lake
 from service.audit.leased_job import LeasedJob
 from service.core.clock import Clock
 from service.core.errors import Conflict, Refusal
+from service.core.ids import new_id
 from service.core.threads import run_uncancellable
 from service.store.catalog import add_segments
 from service.store.journal import record_misdated, take_seq
@@ -66,7 +67,7 @@ class UnnamedFiles:
 
     def __init__(self, lake: Lake, clock: Clock, grace_s: float, tenant_id: str) -> None:
         self._claim = lake.segments.claim(grace_s)
-        self.buffer = lake.segment_buffer(tenant_id, self._claim)
+        self.buffer = SegmentBuffer(self._claim, tenant_id, lambda: new_id("seg"))
         self._clock = clock
         self._renew_after = timedelta(seconds=grace_s / _RENEWALS)
         self._renewed_at = clock()

@@ -8,9 +8,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.errors import StoreFault
-from analytics.storage.audit_files import is_swept
 from analytics.storage.cache_folder import CachedFile, CacheObserver
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
@@ -26,14 +24,13 @@ from analytics.storage.journal_batches import JournalBatch, JournalPart, decode_
 from analytics.storage.reindex import reindex
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
+from analytics.storage.segment_store import SegmentStore, StoredFile
 from analytics.storage.segment_writer import NewSegment
 from analytics.storage.verified_files import DamagedFile, no_wait
 from service.audit.installation import PrefixGuard, open_segments
 from service.audit.lake_queries import LakeQueries
 from service.core.errors import file_fault
 from service.core.fair_queue import TurnObserver
-from service.core.ids import new_id
 from service.core.settings import Settings
 from service.core.threads import in_thread, new_pool, run_uncancellable
 
@@ -99,10 +96,6 @@ class Lake:
     async def _store(self, segments: Sequence[NewSegment]) -> list[Segment]:
         await self.confirm_prefix(CONFIRMED_S)
         return await _write(self.segments.put_rows, segments)
-
-    def segment_buffer(self, tenant_id: str, claim: Claim) -> SegmentBuffer:
-        """An empty SegmentBuffer for rows of the tenant, which are stored under `claim`."""
-        return SegmentBuffer(claim, tenant_id, lambda: new_id("seg"))
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
@@ -196,10 +189,6 @@ class Lake:
         """See `SegmentStore.claimed`."""
         await self.confirm_prefix()
         return await in_thread(self.segments.claimed, grace_s)
-
-    def list_unknown(self, files: list[StoredFile], known: set[str]) -> list[StoredFile]:
-        """Those of `files` that lie where segments do and are of none in `known` (ids)."""
-        return [file for file in files if is_swept(self.segments.root, file.path, known)]
 
     async def remove_orphans(
         self, files: list[StoredFile], known: set[str], now_s: float, grace_s: float

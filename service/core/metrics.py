@@ -161,7 +161,7 @@ class Metrics:
             "Time from a request's arrival to its response's head.",
             "route",
         )
-        self._loop_pauses = self.histogram(
+        self.loop_pauses = self.histogram(
             "countersign_loop_pause_seconds",
             "How late the event loop was for a timer, four times a second.",
         )
@@ -245,10 +245,6 @@ class Metrics:
         known = method if method in _METHODS else "other"
         self._requests_of(known, route, str(status)).inc()
         self._latency_of(route).observe(seconds)
-
-    def loop_paused(self, seconds: float) -> None:
-        """Note how late the event loop was."""
-        self._loop_pauses.observe(seconds)
 
     def show(self, families: Sequence[Metric]) -> None:
         """Show what the database says now, in place of what it said before."""

@@ -29,10 +29,9 @@ from service.core.errors import Conflict, Forbidden, NotFound
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
 from service.core.text_rules import NAME_MAX, check_name
-from service.packages.install_tokens.tokens import delete_expired_before
 from service.packages.refusals import MACHINE_TOKEN_OF_ANOTHER_ORG
 from service.store.organisations import get_member
-from service.store.store import Store, UnitOfWork
+from service.store.store import UnitOfWork
 from service.store.tables import MachineToken, Member, Organisation
 from service.store.transaction import Transaction
 from service.web.dependencies import BaseServices
@@ -45,8 +44,6 @@ PREFIX: Final = "csm_"
 
 LIVE_OF_MEMBER_MAX: Final = 20
 LISTED_MAX: Final = 1_000
-KEPT: Final = timedelta(days=90)
-"""How long ended tokens are kept: rows of their installs show the machine's name."""
 
 _INSTALL: Final = Capability.PACKAGES_INSTALL
 
@@ -148,11 +145,6 @@ async def get_machine_token(work: UnitOfWork, tenant_id: str, token_id: str) -> 
     if token is None:
         raise MACHINE_TOKEN_NOT_FOUND
     return token
-
-
-async def delete_expired_machine_tokens(store: Store, now: datetime) -> None:
-    """Delete tokens that expired KEPT ago. Audit rows are unaffected."""
-    await delete_expired_before(store, MachineToken, now - KEPT)
 
 
 resource = Resource("machine_tokens", "/machine-tokens", Tag.INSTALLS, BaseServices)

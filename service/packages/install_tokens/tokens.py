@@ -32,6 +32,9 @@ LIVE_OF_CI_TOKEN_MAX: Final = 32
 KEPT: Final = timedelta(days=1)
 """How long expired tokens are kept, so that a job is told that its token has expired."""
 
+MACHINE_TOKENS_KEPT: Final = timedelta(days=90)
+"""How long ended tokens are kept: rows of their installs show the machine's name."""
+
 # Joined with the key as it is now: its revocation ends all of its tokens at once.
 _TOKEN: Final = (
     select(
@@ -147,21 +150,15 @@ async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: 
         raise TOO_MANY_INSTALL_TOKENS(value="this CI token")
 
 
-async def delete_expired_tokens(store: Store, now: datetime) -> None:
-    """Delete tokens that expired KEPT ago. Audit rows are unaffected."""
-    await delete_expired_before(store, InstallToken, now - KEPT)
-
-
-async def delete_expired_before(
-    store: Store, table: type[InstallToken] | type[MachineToken], before: datetime
-) -> None:
-    """Delete the tokens of `table` that expired until `before`."""
-    is_old = table.expires_at <= before
-    async with store.read() as session:  # no write lock while there is nothing to delete
-        if await session.scalar(select(table.id).where(is_old).limit(1)) is None:
-            return
-    async with store.write() as work:
-        await work.session.execute(delete(table).where(is_old))
+async def delete_expired_tokens(store: Store) -> None:
+    """Delete tokens, also those of machines, that expired long ago. Audit rows are unaffected."""
+    for table, kept in ((InstallToken, KEPT), (MachineToken, MACHINE_TOKENS_KEPT)):
+        is_old = table.expires_at <= store.clock() - kept
+        async with store.read() as session:  # no write lock while there is nothing to delete
+            found = await session.scalar(select(table.id).where(is_old).limit(1))
+        if found is not None:
+            async with store.write() as work:
+                await work.session.execute(delete(table).where(is_old))
 
 
 def _or_none(claim: str | UnsetType | None) -> str | None:

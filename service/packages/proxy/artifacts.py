@@ -326,11 +326,11 @@ def _changes(
     return changes
 
 
-async def delete_expired_artifacts(store: Store, now: datetime) -> None:
+async def delete_expired_artifacts(store: Store) -> None:
     """Delete files without an install for KEPT, and beyond ARTIFACTS_MAX as said there."""
     async with store.read() as session:  # no write lock while there is nothing to delete
         surplus = await _surplus(session)
-        is_old = or_(_C.served_at <= now - KEPT, *surplus)
+        is_old = or_(_C.served_at <= store.clock() - KEPT, *surplus)
         if await session.scalar(select(_C.file_name).where(is_old).limit(1)) is None:
             return
     async with store.write() as work:

@@ -90,9 +90,9 @@ def count_cut(transaction: Transaction, install: str, now: datetime) -> bool:
     return True
 
 
-async def delete_expired_marks(store: Store, now: datetime) -> None:
+async def delete_expired_marks(store: Store) -> None:
     """Delete marks that no request can belong to any more. Audit rows are unaffected."""
-    old = {"before": now - CONTINUATION}
+    old = {"before": store.clock() - CONTINUATION}
     # No write lock while there is nothing to delete.
     if await store.read_at_once(lambda read: read.rows(_FIND_OLD, old)):
         await store.write_at_once(lambda work: work.transaction.run(_REMOVE_OLD, [old]))

@@ -81,7 +81,7 @@ async def audit(settings: Settings, clock: SettableClock) -> AsyncIterator[Audit
 def in_pieces(monkeypatch):
     """A file is read row by row, and each row written at once: an import of many steps."""
     monkeypatch.setattr("analytics.imports.chunks.CHUNK_ROWS", 1)
-    monkeypatch.setattr("service.audit.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
+    monkeypatch.setattr("service.audit.importer.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
 
 
 def start_worker(settings: Settings, clock: SettableClock) -> Services:

@@ -9,9 +9,9 @@ import pytest
 from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileEncoding
 from analytics.model.filters import parse_query
-from service.app.background_jobs import close_broken_exports
+from service.access.callers import service_context
 from service.audit import export_entries
-from service.audit.export_entries import SILENT_AFTER
+from service.audit.export_entries import SILENT_AFTER, close_silent_exports
 from service.store.tables import ExportEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, grant, refused
@@ -164,18 +164,23 @@ async def test_a_running_export_has_no_receipt_and_shows_how_far_it_is(filled):
     assert (await listed(filled))["exports"][0]["state"] == "broken"
 
 
+async def close_broken_exports(filled) -> int:
+    by = service_context(filled.services.settings.platform_tenant_id)
+    return await close_silent_exports(filled.services.store, by)
+
+
 async def test_an_export_whose_process_died_is_broken_and_its_end_recorded(filled):
     export, stream = await start(filled)
     filled.services.exporter._progress.remove(export.export_id)  # as a killed process does
     filled.clock.advance(seconds=SILENT_AFTER.total_seconds() - 1)
     assert (await listed(filled))["exports"][0]["state"] == "running"
-    assert await close_broken_exports(filled.services) == 0
+    assert await close_broken_exports(filled) == 0
     filled.clock.advance(seconds=1)
     assert (await listed(filled))["exports"][0]["state"] == "broken"
     assert (await filled.page(event="audit_export_finished"))["entries"] == []
 
-    assert await close_broken_exports(filled.services) == 1
-    assert await close_broken_exports(filled.services) == 0
+    assert await close_broken_exports(filled) == 1
+    assert await close_broken_exports(filled) == 0
 
     entry = (await listed(filled))["exports"][0]
     assert (entry["state"], entry["sha256"]) == ("broken", None)
@@ -202,7 +207,7 @@ async def test_a_process_that_was_only_suspended_has_the_last_word(filled):
     export, stream = await start(filled)
     filled.services.exporter._progress.remove(export.export_id)
     filled.clock.advance(seconds=SILENT_AFTER.total_seconds())
-    assert await close_broken_exports(filled.services) == 1
+    assert await close_broken_exports(filled) == 1
     content = b"".join([piece async for piece in stream])
     await filled.services.exporter.drain()
 
@@ -250,7 +255,7 @@ async def test_an_end_that_fails_leaves_the_export_running(filled, monkeypatch):
     assert (await listed(filled))["exports"][0]["state"] == "running"
     assert (await filled.page(event="audit_export_finished"))["entries"] == []
     filled.clock.advance(seconds=SILENT_AFTER.total_seconds())
-    assert await close_broken_exports(filled.services) == 1
+    assert await close_broken_exports(filled) == 1
     assert len((await filled.page(event="audit_export_finished"))["entries"]) == 1
 
 

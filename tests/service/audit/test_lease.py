@@ -72,7 +72,7 @@ async def test_frequent_jobs_lock_the_database_for_no_turn_of_the_loop(audit, ke
         await lease.write_at_once(lambda work: None)
     await services.garbage_collector.delete_expired_answers()
     await services.rejected.delete_expired()
-    await delete_expired_marks(services.store, audit.clock.now)
+    await delete_expired_marks(services.store)
 
     assert (await lease_row(audit)).expires_at == audit.clock.now
 

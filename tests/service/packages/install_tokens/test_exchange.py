@@ -9,13 +9,12 @@ from sqlalchemy import func, select
 
 from analytics.model.instants import format_ms
 from service.access.refusals import KEY_OF_ANOTHER_ORG, LACKS_CAPABILITY, ApiKeyExpired
-from service.app.background_jobs import delete_expired_install_tokens
 from service.ci.verifier.codes import Detail, FailureCode
 from service.core.errors import OrgNotFound
 from service.core.secrets import token_hash
 from service.packages.install_tokens import tokens
 from service.packages.install_tokens.exchange import REMEDIES, REMEDIES_OF_DETAILS
-from service.packages.install_tokens.tokens import KEPT, LIVE_OF_CI_TOKEN_MAX
+from service.packages.install_tokens.tokens import KEPT, LIVE_OF_CI_TOKEN_MAX, delete_expired_tokens
 from service.store.tables import InstallToken
 from tests.budgets import sample
 from tests.conftest import START, refused
@@ -266,9 +265,9 @@ async def test_expired_tokens_are_deleted_a_day_later(gate: Gate):
     await exchanged(gate, await new_key(gate.world))
     services = gate.world.services
     gate.world.clock.advance(hours=1, seconds=KEPT.total_seconds() - 1)
-    await delete_expired_install_tokens(services)
+    await delete_expired_tokens(services.store)
     assert await stored_tokens(gate) == 1
 
     gate.world.clock.advance(seconds=1)
-    await delete_expired_install_tokens(services)
+    await delete_expired_tokens(services.store)
     assert await stored_tokens(gate) == 0

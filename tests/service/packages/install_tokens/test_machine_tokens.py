@@ -8,10 +8,10 @@ import pytest
 from analytics.model.instants import format_ms
 from service.access.callers import member_actor
 from service.access.refusals import LACKS_CAPABILITY, SignInAgain
-from service.app.background_jobs import delete_expired_install_tokens
 from service.core.secrets import token_hash
 from service.orgs.members import end_sessions, remove_member
-from service.packages.install_tokens.machine_tokens import KEPT, LIVE_OF_MEMBER_MAX
+from service.packages.install_tokens.machine_tokens import LIVE_OF_MEMBER_MAX
+from service.packages.install_tokens.tokens import MACHINE_TOKENS_KEPT, delete_expired_tokens
 from service.packages.refusals import (
     MACHINE_TOKEN_ENDED,
     MACHINE_TOKEN_OF_ANOTHER_ORG,
@@ -90,8 +90,8 @@ async def test_it_ends_by_time_and_is_deleted_later(world: World):
     with pytest.raises(MACHINE_TOKEN_ENDED):
         await install(world, bearer(token))
 
-    world.clock.advance(seconds=KEPT.total_seconds())
-    await delete_expired_install_tokens(world.services)
+    world.clock.advance(seconds=MACHINE_TOKENS_KEPT.total_seconds())
+    await delete_expired_tokens(world.services.store)
     with pytest.raises(InstallUnauthenticated) as gone:
         await install(world, bearer(token))
     assert not isinstance(gone.value, MACHINE_TOKEN_ENDED)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from service.app.background_jobs import delete_old_artifacts
-from service.packages.proxy.artifacts import KEPT
+from service.packages.proxy.artifacts import KEPT, delete_expired_artifacts
 from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.store.tables import Artifact
 from tests.conftest import START
@@ -220,10 +219,10 @@ async def test_a_file_is_remembered_for_two_years_after_its_last_install(proxied
     proxied.clock.advance(days=100)
     await proxied.get(path)
     proxied.clock.now += KEPT - timedelta(days=1)
-    await delete_old_artifacts(proxied.world.services)
+    await delete_expired_artifacts(proxied.world.services.store)
     assert await count() == 1
     proxied.clock.advance(days=1)
-    await delete_old_artifacts(proxied.world.services)
+    await delete_expired_artifacts(proxied.world.services.store)
     assert await count() == 0
 
 
@@ -233,7 +232,7 @@ async def test_of_too_many_files_the_oldest_are_forgotten(proxied: Proxied, monk
         proxied.publishes("foo", wheel_of("foo", f"1.{number}"))
         await proxied.get(await proxied.path_of("foo"))
         proxied.clock.advance(minutes=1)
-    await delete_old_artifacts(proxied.world.services)
+    await delete_expired_artifacts(proxied.world.services.store)
     async with proxied.world.services.store.read() as session:
         rows = (await session.execute(text("SELECT version FROM artifacts ORDER BY version"))).all()
 
@@ -250,7 +249,7 @@ async def test_many_files_of_one_registry_push_out_none_of_another(proxied: Prox
         proxied.clock.advance(minutes=1)
         await proxied.get(f"npm/many/-/many-1.{number}.0.tgz")
 
-    await delete_old_artifacts(proxied.world.services)
+    await delete_expired_artifacts(proxied.world.services.store)
 
     async with proxied.world.services.store.read() as session:
         rows = (await session.execute(text("SELECT version FROM artifacts ORDER BY version"))).all()

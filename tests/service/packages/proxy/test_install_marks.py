@@ -4,8 +4,13 @@ from datetime import timedelta
 
 from sqlalchemy import func, select
 
-from service.app.background_jobs import delete_expired_install_marks
-from service.packages.proxy.install_marks import CONTINUATION, REPEAT, Mark, install_key
+from service.packages.proxy.install_marks import (
+    CONTINUATION,
+    REPEAT,
+    Mark,
+    delete_expired_marks,
+    install_key,
+)
 from service.store.tables import InstallMark
 from tests.conftest import START
 from tests.service.packages.proxy.proxied import Proxied, second_process, wheel_of
@@ -38,10 +43,10 @@ async def test_old_marks_are_deleted_and_rows_stay(proxied: Proxied):
     services = proxied.world.services
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     await proxied.get(await proxied.path_of("foo"))
-    await delete_expired_install_marks(services)
+    await delete_expired_marks(services.store)
     assert await _count(proxied) == 1
     proxied.clock.advance(hours=24)
-    await delete_expired_install_marks(services)
+    await delete_expired_marks(services.store)
 
     assert await _count(proxied) == 0
     assert len(await proxied.rows()) == 1
