@@ -51,7 +51,7 @@ def write_file(path: Path, folder: Path, snapshot: Snapshot, file_format: Export
         settings.engine_memory_mb, settings.engine_temp_mb, settings.engine_threads
     )
     engine = Engine(folder / "audit", settings.temp_dir, limits)  # an ordered scan does not open it
-    tables = OrderedScan(last_days, Query(), None).stream(
+    tables = OrderedScan(last_days, Query()).stream(
         Resources(engine, LocalFolder(folder / "audit"))
     )
     with path.open("wb") as file:

@@ -39,18 +39,15 @@ def by_value(rows: pa.Table, column: str, limit: int | None = None) -> pa.Table:
     return counted.sort_by([("rows", "descending"), ("value", "ascending")]).slice(0, limit)
 
 
-def of_grouping(
-    counted: pa.Table, columns: Sequence[str], column: str, limit: int | None
-) -> pa.Table:
-    """`by_value` of `column`, from counts by each of `columns` (SQL's GROUPING SETS).
+def of_grouping(counted: pa.Table, columns: Sequence[str], column: str) -> pa.Table:
+    """The rows by value of `column`, from counts by each of `columns` (SQL's GROUPING SETS).
 
     `others` has a bit for each column that a line was not grouped by, the first column's highest.
     """
     others = sum(1 << place for place, name in enumerate(reversed(columns)) if name != column)
     own = counted.filter(pc.equal(counted["others"], pa.scalar(others, counted["others"].type)))
     values = own.select([column, "rows"]).rename_columns(["value", "rows"])
-    values = values.filter(pc.not_equal(values["value"], _EMPTY))
-    return values.sort_by([("rows", "descending"), ("value", "ascending")]).slice(0, limit)
+    return values.filter(pc.not_equal(values["value"], _EMPTY))
 
 
 def by_group(rows: pa.Table, columns: Sequence[str], limit: int) -> pa.Table:

@@ -7,7 +7,7 @@ their row groups follow each other as the rows of an export do.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,10 +37,8 @@ def are_disjoint(segments: Iterable[Segment]) -> bool:
 class OrderedScan:
     """The rows of the query in the segments of `part`, which `are_disjoint`, in its order."""
 
-    name: ClassVar[str] = "ordered scan"
     part: Snapshot
     query: Query
-    estimate: int | None
 
     def stream(self, resources: Resources) -> Iterator[pa.Table]:
         """ENCODED_SCHEMA, STREAM_BATCH_ROWS rows a table but for the last.

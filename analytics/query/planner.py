@@ -20,11 +20,10 @@ from analytics.query.buckets import Bucket
 from analytics.query.newest_scan import plan_newest
 from analytics.query.ordered_scan import OrderedScan, are_disjoint
 from analytics.query.scans import (
+    Answer,
     CachedRowsScan,
-    CatalogAnswer,
     CountScan,
     DuckDBScan,
-    IndexAnswer,
     RowScan,
     in_order,
 )
@@ -103,7 +102,7 @@ class Planner:
             held = sum(segment.rows for segment in own.segments)
             is_dense = rows is not None and rows >= ORDERED_FROM * held
             if is_dense and not own.batches and are_disjoint(own.segments):
-                yield OrderedScan(own, query, rows)
+                yield OrderedScan(own, query)
             else:
                 yield DuckDBScan(own, query, rows)
         # Once: each time takes as long as there are segments.
@@ -112,11 +111,14 @@ class Planner:
     def count(self, snapshot: Snapshot, query: Query) -> list[CountScan]:
         """The scans whose counts add up to that of `query`."""
         on_event = any(condition.column == "event" for condition in query.conditions)
-        return self._counted(snapshot, query, "event" if on_event else "decision")
+        return self.count_values(snapshot, query, "event" if on_event else "decision")
 
     def count_values(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
         """The scans whose counts by value of `column` add up."""
-        return self._counted(snapshot, query, column)
+        part = prune(snapshot, query)
+        self._fetch_indexes(part, query, column)
+        answers, unknown = self._answers(part.segments, query, part.watermark, column)
+        return [*answers, *self._rest(part.with_segments(unknown), query)]
 
     def heads(
         self, snapshot: Snapshot, query: Query, column: str, read: HeadsOf = heads_of
@@ -129,23 +131,11 @@ class Planner:
         part = prune(snapshot, query)
         if self.index is None or not has_heads(query, column):
             return [], part
-        if not self.index.is_local:
-            within = [
-                candidate
-                for candidate in part.segments
-                if is_within(candidate, query, part.watermark)
-            ]
-            self.index.fetch(within)
-        heads: list[SegmentHead] = []
-        rest: list[Segment] = []
-        for segment in part.segments:
-            own = None
-            if is_within(segment, query, part.watermark):
-                own = read(self.index, segment, query, column)
-            if own is None:
-                rest.append(segment)
-            else:
-                heads += own
+        within = [each for each in part.segments if is_within(each, query, part.watermark)]
+        self.index.fetch(within)
+        known = {each.segment_id: read(self.index, each, query, column) for each in within}
+        heads = [head for own in known.values() if own is not None for head in own]
+        rest = [each for each in part.segments if known.get(each.segment_id) is None]
         return heads, part.with_segments(rest)
 
     def over_time(self, snapshot: Snapshot, query: Query, bucket: Bucket) -> list[CountScan]:
@@ -194,37 +184,25 @@ class Planner:
         decisions: Counter[str] = Counter()
         for (_, decision), rows in hours.items():
             decisions[decision] += rows
-        return ([IndexAnswer(tuple(answered), decisions, hours)] if answered else []), unknown
-
-    def _counted(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
-        part = prune(snapshot, query)
-        self._fetch_indexes(part, query, column)
-        answers, unknown = self._answers(part.segments, query, part.watermark, column)
-        return [*answers, *self._rest(part.with_segments(unknown), query)]
+        return ([Answer(tuple(answered), decisions, hours)] if answered else []), unknown
 
     def _answers(
         self, segments: Sequence[Segment], query: Query, watermark: int, column: str
     ) -> tuple[list[CountScan], list[Segment]]:
-        """The answers that need no rows, and the segments of which nothing is known."""
-        by_catalog, by_index = _Sum(), _Sum()
+        """The answer that needs no rows, if any, and the segments of which nothing is known."""
+        answered: list[Segment] = []
+        counts: Counter[str] = Counter()
         unknown: list[Segment] = []
         for segment in segments:
-            counts = known_counts(segment, query, watermark, column)
-            if counts is not None:
-                by_catalog.add(segment, counts)
-                continue
-            if self.index is not None:
-                counts = count_by_value(self.index, segment, query, watermark, column)
-            if counts is not None:
-                by_index.add(segment, counts)
-            else:
+            own = known_counts(segment, query, watermark, column)
+            if own is None and self.index is not None:
+                own = count_by_value(self.index, segment, query, watermark, column)
+            if own is None:
                 unknown.append(segment)
-        answers: list[CountScan] = []
-        if by_catalog.segments:
-            answers.append(CatalogAnswer(tuple(by_catalog.segments), by_catalog.counts))
-        if by_index.segments:
-            answers.append(IndexAnswer(tuple(by_index.segments), by_index.counts))
-        return answers, unknown
+            else:
+                answered.append(segment)
+                counts.update(own)
+        return ([Answer(tuple(answered), counts)] if answered else []), unknown
 
     def _fetch_indexes(self, part: Snapshot, query: Query, column: str) -> None:
         """Make those indexes local, together, that `_answers` reads one by one."""
@@ -253,18 +231,6 @@ class Planner:
         misses = estimate.take_misses()
         if self.results is not None and misses:
             self.results.add(part.tenant_id, estimate.query.conditions, misses)
-
-
-class _Sum:
-    """Counts of several segments, added up."""
-
-    def __init__(self) -> None:
-        self.segments: list[Segment] = []
-        self.counts: Counter[str] = Counter()
-
-    def add(self, segment: Segment, counts: dict[str, int]) -> None:
-        self.segments.append(segment)
-        self.counts.update(counts)
 
 
 def _matching(part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -14,17 +14,10 @@ from analytics.model.schema import NO_ROWS
 from analytics.query.aggregates import top_of
 from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation
-from analytics.query.executor import Executor, ScanReport
+from analytics.query.executor import ScanReport, first_rows
+from analytics.query.ordered_scan import OrderedScan
 from analytics.query.planner import Planner
-from analytics.query.scans import (
-    CachedRowsScan,
-    CatalogAnswer,
-    Dense,
-    DuckDBScan,
-    IndexAnswer,
-    Resources,
-    Work,
-)
+from analytics.query.scans import Answer, CachedRowsScan, Dense, DuckDBScan, Resources
 from analytics.statistics.top_values import SegmentHead, short_values, top_values
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
@@ -53,8 +46,8 @@ class Reader:
 
         What each scan has read is added to `reports`.
         """
-        executor = Executor(self.resources, reports)
-        return executor.page(self.planner.page(snapshot, query, limit, after), limit)
+        scans = self.planner.page(snapshot, query, limit, after)
+        return first_rows(scans, self.resources, limit, reports)
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
         """How many rows `query` matches.
@@ -62,11 +55,14 @@ class Reader:
         Raises StoreFault if a file is missing: rows that are counted for an export must be there,
         even if the catalog alone says how many there are.
         """
-        scans = self.planner.count(snapshot, query)
-        for scan in scans:
-            if isinstance(scan, CatalogAnswer | IndexAnswer):
+        total = 0
+        for scan in self.planner.count(snapshot, query):
+            if isinstance(scan, Answer):
                 self.resources.segments.check_present(scan.segments)
-        return Executor(self.resources).count(scans)
+                total += sum(scan.counts.values())
+            else:
+                total += scan.count(self.resources)
+        return total
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded table at a time.
@@ -134,15 +130,14 @@ class Reader:
                 continue
             totals[column] = Counter()
             for scan in self.planner.count_values(snapshot, query, column):
-                if isinstance(scan, CatalogAnswer | IndexAnswer):
+                if isinstance(scan, Answer):
                     totals[column].update(scan.counts)
                 else:
                     ids = tuple(segment.segment_id for segment in scan.part.segments)
                     shared.setdefault(ids, (scan, []))[1].append(column)
         for scan, own in shared.values():
-            for column, counted in scan.values_of(self.resources, own, None, Work()).items():
-                values = zip(counted["value"].to_pylist(), counted["rows"].to_pylist(), strict=True)
-                totals[column].update(dict(values))
+            for column, counted in scan.values_of(self.resources, own).items():
+                totals[column].update(_rows_by_value(counted))
         return {
             column: by_heads[column] if column in by_heads else top_of(totals[column], limit)
             for column in columns
@@ -171,7 +166,7 @@ class Reader:
         Both may name `tables`.
         """
         scan = DuckDBScan(self.planner.rows(snapshot, query).part, query, None)
-        return scan.ask(self.resources, columns, behind, Work(), tables)
+        return scan.ask(self.resources, columns, behind, tables)
 
     def _top_by_heads(
         self,
@@ -203,14 +198,11 @@ class Reader:
         # A value that is rare in one scan may be frequent in all of them together.
         part_limit = limit if len(scans) == 1 else None
         totals: Counter[str] = Counter()
-        for scan, counted in Executor(self.resources).each(
-            scans, lambda scan, work: scan.values(self.resources, column, part_limit, work)
-        ):
-            if isinstance(scan, CatalogAnswer | IndexAnswer):
+        for scan in scans:
+            if isinstance(scan, Answer):
                 totals.update(scan.counts)
             else:
-                values = zip(counted["value"].to_pylist(), counted["rows"].to_pylist(), strict=True)
-                totals.update(dict(values))
+                totals.update(_rows_by_value(scan.values(self.resources, column, part_limit)))
         return totals
 
     def count_over_time(
@@ -218,22 +210,18 @@ class Reader:
     ) -> Counter[tuple[datetime, str]]:
         """How many rows of `query` fall into each bucket with each decision ("" for none)."""
         counts: Counter[tuple[datetime, str]] = Counter()
-        executor = Executor(self.resources)
-        for scan, counted in executor.each(
-            self.planner.over_time(snapshot, query, bucket),
-            lambda scan, work: scan.over_time(self.resources, bucket.length, work),
-        ):
-            if isinstance(scan, IndexAnswer) and scan.hours is not None:
+        for scan in self.planner.over_time(snapshot, query, bucket):
+            if not isinstance(scan, Answer):
+                counted = scan.over_time(self.resources, bucket.length)
+                columns = (column.to_pylist() for column in counted.columns)
+                for number, decision, rows in zip(*columns, strict=True):
+                    counts[bucket.numbered(number), decision] += rows
+            elif scan.hours is not None:
                 counts.update(scan.hours)
-                continue
-            if isinstance(scan, CatalogAnswer | IndexAnswer):
+            else:
                 start = bucket.start(scan.segments[0].min_created_at)
                 # Only what there is: a bucket begins and ends the summary if it has a row.
                 counts.update({(start, value): rows for value, rows in scan.counts.items() if rows})
-                continue
-            columns = (column.to_pylist() for column in counted.columns)
-            for number, decision, rows in zip(*columns, strict=True):
-                counts[bucket.numbered(number), decision] += rows
         return counts
 
     def series(
@@ -245,31 +233,26 @@ class Reader:
         count together, as "".
         """
         scan = self.planner.rows(snapshot, query)
-        return scan.over_time(self.resources, bucket.length, Work(), column, dense)
+        return scan.over_time(self.resources, bucket.length, column, dense)
 
     def _by_seq(self, part: Snapshot, query: Query, first: int, limit: int) -> pa.Table:
-        scan = self.planner.rows(part, query)
-        return scan.by_seq(self.resources, first, limit, Work())
+        return self.planner.rows(part, query).by_seq(self.resources, first, limit)
+
+
+def _rows_by_value(counted: pa.Table) -> dict[str, int]:
+    """See `aggregates.by_value`."""
+    return dict(zip(counted["value"].to_pylist(), counted["rows"].to_pylist(), strict=True))
 
 
 SEGMENTS_AHEAD: Final = 16
 """Segments of an export that are on their way while one is being read."""
 
 
-class Scan(Protocol):
-    """A scan of the rows of one part of a snapshot."""
-
-    @property
-    def part(self) -> Snapshot:
-        """What it covers."""
-
-
-_Scan = TypeVar("_Scan", bound=Scan)
-
-
-def ahead(scans: Iterable[_Scan], segments: SegmentStore) -> Iterator[_Scan]:
+def ahead(
+    scans: Iterable[OrderedScan | DuckDBScan], segments: SegmentStore
+) -> Iterator[OrderedScan | DuckDBScan]:
     """`scans`; while one is read, `segments` fetches what the next ones read."""
-    coming: deque[_Scan] = deque()
+    coming: deque[OrderedScan | DuckDBScan] = deque()
     if segments.is_local:
         yield from scans
         return

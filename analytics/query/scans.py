@@ -91,19 +91,12 @@ class RowScan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogAnswer:
-    """Counts by event or decision that the catalog's entries of `segments` add up to."""
+class Answer:
+    """Counts by value that the catalog's entries and the indexes of `segments` add up to.
 
-    name: ClassVar[str] = "catalog answer"
-    segments: tuple[Segment, ...]
-    counts: Mapping[str, int]
+    By `hours` too, if so asked.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class IndexAnswer:
-    """Counts by value that the indexes of `segments` add up to; by `hours` too, if so asked."""
-
-    name: ClassVar[str] = "index answer"
     segments: tuple[Segment, ...]
     counts: Mapping[str, int]
     hours: Mapping[tuple[datetime, str], int] | None = None
@@ -122,9 +115,9 @@ class CachedRowsScan:
     estimate: int | None
     after: Position | None = None
 
-    def rows(self, resources: Resources, work: Work) -> pa.Table:
+    def rows(self, resources: Resources, work: Work | None = None) -> pa.Table:
         """The rows of the query in `part`, in no order; AUDIT_SCHEMA. Raises StoreFault."""
-        held = self._held(resources, work)
+        held = self._held(resources, work or Work())
         if self.part.batches:
             held = pa.concat_tables([held, resources.journal(self.part.batches)])
         return taken(held, matches(self.query, held, self.part.watermark, self.after))
@@ -134,41 +127,38 @@ class CachedRowsScan:
         rows = self.rows(resources, work)
         return rows.take(first_of(rows, limit, self.query.order))
 
-    def by_seq(self, resources: Resources, first: int, limit: int, work: Work) -> pa.Table:
+    def by_seq(self, resources: Resources, first: int, limit: int) -> pa.Table:
         """The rows of the query from seq `first` on, by seq, at most `limit`; AUDIT_SCHEMA."""
-        rows = self.rows(resources, work)
+        rows = self.rows(resources)
         newer = rows.filter(pc.greater_equal(rows["seq"], pa.scalar(first, pa.int64())))
         return newer.sort_by("seq").slice(0, limit)
 
-    def count(self, resources: Resources, work: Work) -> int:
+    def count(self, resources: Resources) -> int:
         """How many rows the query has in `part`."""
-        return int(self.rows(resources, work).num_rows)
+        return int(self.rows(resources).num_rows)
 
     def over_time(
         self,
         resources: Resources,
         step: timedelta,
-        work: Work,
         column: str | None = "decision",
         dense: Dense | None = None,
     ) -> pa.Table:
         """The rows of the query by `step` of time and `column`."""
-        return aggregates.over_time(self.rows(resources, work), step, column)
+        return aggregates.over_time(self.rows(resources), step, column)
 
-    def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
+    def values(self, resources: Resources, column: str, limit: int | None) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""
-        return aggregates.by_value(self.rows(resources, work), column, limit)
+        return aggregates.by_value(self.rows(resources), column, limit)
 
-    def values_of(
-        self, resources: Resources, columns: Sequence[str], limit: int | None, work: Work
-    ) -> dict[str, pa.Table]:
-        """`values` of each of `columns`, of rows that are searched once."""
-        rows = self.rows(resources, work)
-        return {column: aggregates.by_value(rows, column, limit) for column in columns}
+    def values_of(self, resources: Resources, columns: Sequence[str]) -> dict[str, pa.Table]:
+        """All `values` of each of `columns`, of rows that are searched once."""
+        rows = self.rows(resources)
+        return {column: aggregates.by_value(rows, column) for column in columns}
 
     def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
         """The largest groups of equal values of `columns`, see `aggregates.by_group`."""
-        return aggregates.by_group(self.rows(resources, Work()), columns, limit)
+        return aggregates.by_group(self.rows(resources), columns, limit)
 
     def _held(self, resources: Resources, work: Work) -> pa.Table:
         if resources.results is None:
@@ -225,17 +215,18 @@ class DuckDBScan:
         days = part.days(self.query.order)
         is_wanted, bound = condition(self.query, part.watermark, self.after, days)
         is_wanted += f" ORDER BY {ordering(self.query)} LIMIT {limit:d}"
-        return conform(self._select(resources, COLUMNS, is_wanted, bound, work))
+        work.files += len(part.segments)
+        return conform(self._select(resources, COLUMNS, is_wanted, bound))
 
-    def by_seq(self, resources: Resources, first: int, limit: int, work: Work) -> pa.Table:
+    def by_seq(self, resources: Resources, first: int, limit: int) -> pa.Table:
         """The rows of the query from seq `first` on, by seq, at most `limit`; AUDIT_SCHEMA."""
         behind = f" AND seq >= $first ORDER BY seq LIMIT {limit:d}"
-        return conform(self.ask(resources, COLUMNS, behind, work, first=first))
+        return conform(self.ask(resources, COLUMNS, behind, first=first))
 
     def some(self, resources: Resources, first: int, limit: int) -> pa.Table:
         """As `by_seq`, but any of them, in no order."""
         behind = f" AND seq >= $first LIMIT {limit:d}"
-        return conform(self.ask(resources, COLUMNS, behind, Work(), first=first))
+        return conform(self.ask(resources, COLUMNS, behind, first=first))
 
     def stream(self, resources: Resources) -> Iterator[pa.Table]:
         """The rows of the query in its order, STREAM_BATCH_ROWS at a time; AUDIT_SCHEMA."""
@@ -252,15 +243,14 @@ class DuckDBScan:
             ):
                 yield conform(table)
 
-    def count(self, resources: Resources, work: Work) -> int:
+    def count(self, resources: Resources) -> int:
         """How many rows the query has in `part`."""
-        return int(self.ask(resources, "count(*) AS rows", "", work)["rows"][0].as_py())
+        return int(self.ask(resources, "count(*) AS rows", "")["rows"][0].as_py())
 
     def over_time(
         self,
         resources: Resources,
         step: timedelta,
-        work: Work,
         column: str | None = "decision",
         dense: Dense | None = None,
     ) -> pa.Table:
@@ -279,35 +269,28 @@ class DuckDBScan:
             f"({us} - ({us} % $step + $step) % $step) // $step AS step, {named} AS value,"
             " count(*) AS rows",
             behind + ("" if dense is None else f" LIMIT {dense.limit:d}"),
-            work,
             step=step // _MICROSECOND,
         )
 
-    def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
+    def values(self, resources: Resources, column: str, limit: int | None) -> pa.Table:
         """The most frequent values of `column`, see `aggregates.by_value`."""
         return self.ask(
             resources,
             f"{column} AS value, count(*) AS rows",
             f" AND {column} <> '' GROUP BY {column} ORDER BY rows DESC, value"
             + ("" if limit is None else f" LIMIT {limit:d}"),
-            work,
         )
 
-    def values_of(
-        self, resources: Resources, columns: Sequence[str], limit: int | None, work: Work
-    ) -> dict[str, pa.Table]:
-        """`values` of each of `columns`, of files that are read once."""
+    def values_of(self, resources: Resources, columns: Sequence[str]) -> dict[str, pa.Table]:
+        """All `values` of each of `columns`, of files that are read once."""
         names = ", ".join(columns)
         sets = ", ".join(f"({column})" for column in columns)
         counted = self.ask(
             resources,
             f"grouping_id({names}) AS others, {names}, count(*) AS rows",
             f" GROUP BY GROUPING SETS ({sets})",
-            work,
         )
-        return {
-            column: aggregates.of_grouping(counted, columns, column, limit) for column in columns
-        }
+        return {column: aggregates.of_grouping(counted, columns, column) for column in columns}
 
     def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
         """The largest groups of equal values of `columns`, see `aggregates.by_group`."""
@@ -317,7 +300,6 @@ class DuckDBScan:
             f"{names}, count(*) AS rows, count(*) FILTER (decision = 'BLOCKED') AS blocked,"
             " min(created_at) AS first, max(created_at) AS last",
             f" GROUP BY {names} ORDER BY rows DESC, {names} LIMIT {limit:d}",
-            Work(),
         )
         return counted.cast(aggregates.group_schema(columns))
 
@@ -326,13 +308,12 @@ class DuckDBScan:
         resources: Resources,
         columns: str,
         behind: str,
-        work: Work,
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
         **bound: object,
     ) -> pa.Table:
         """`columns` (in SQL) of the rows of the query; `behind` follows its condition."""
         is_wanted, values = condition(self.query, self.part.watermark)
-        return self._select(resources, columns, is_wanted + behind, values | bound, work, tables)
+        return self._select(resources, columns, is_wanted + behind, values | bound, tables)
 
     def _select(
         self,
@@ -340,10 +321,8 @@ class DuckDBScan:
         columns: str,
         is_wanted: str,
         bound: dict[str, Any],
-        work: Work,
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
     ) -> pa.Table:
-        work.files += len(self.part.segments)
         rows = self._source(resources)
         with resources.local(self.part.segments):
             return resources.engine.select(
@@ -358,7 +337,7 @@ class DuckDBScan:
         return source(resources.segments.root, self.part.segments, journal)
 
 
-CountScan = CatalogAnswer | IndexAnswer | CachedRowsScan | DuckDBScan
+CountScan = Answer | CachedRowsScan | DuckDBScan
 """A way to counts of a query."""
 
 

@@ -44,7 +44,7 @@ class Forced(Planner):
         for day in part.days(query.order):
             own = part.of_days([day])
             if self.choose is ordered and not own.batches and are_disjoint(own.segments):
-                yield OrderedScan(own, query, None)
+                yield OrderedScan(own, query)
             else:
                 yield DuckDBScan(own, query, None)
 

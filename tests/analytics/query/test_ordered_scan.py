@@ -66,7 +66,7 @@ def test_every_row_is_the_engines(days, parameters, order, held_back):
     parameters = parameters | {"order": [order]}
     snapshot = replace(days.snapshot(), watermark=600 - held_back)
     query = parse_query(parameters)
-    tables = OrderedScan(snapshot, query, None).stream(days.reader.resources)
+    tables = OrderedScan(snapshot, query).stream(days.reader.resources)
 
     found = [row for table in tables for row in table.cast(AUDIT_SCHEMA).to_pylist()]
     assert found == engine_rows(days.reader, snapshot, parameters)
