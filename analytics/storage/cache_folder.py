@@ -147,14 +147,14 @@ class CacheFolder:
 
         A full disk has less room than the setting says, so half of the copies are dropped first.
         """
-        counted_before = self._counted()
+        counted_before = self.used_bytes()
         try:
             return work()
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
         with self._locks.one_at_a_time(DROPPING):
-            if self._counted() >= counted_before:  # no other thread or process did it meanwhile
+            if self.used_bytes() >= counted_before:  # no other thread or process did it meanwhile
                 self.drop_to(self.used_bytes() // 2)
         return work()
 
@@ -197,14 +197,14 @@ class CacheFolder:
 
     def make_room(self, size: int) -> None:
         """Drop unused copies until there is room for `size` more bytes, or none is left."""
-        if self._counted() + size > self.bytes_max:
+        if self.used_bytes() + size > self.bytes_max:
             with self._locks.one_at_a_time(DROPPING):
-                if self._counted() + size > self.bytes_max:  # no other process did it meanwhile
+                if self.used_bytes() + size > self.bytes_max:  # no other process did it meanwhile
                     self.drop_to(max(0, int(self.bytes_max * _NORMAL) - size))
 
     def drop_to(self, bytes_max: int) -> None:
         """Drop unused copies down to `bytes_max` bytes, in the order of `drop_order`."""
-        counted_before = self._counted()
+        counted_before = self.used_bytes()
         copies = self.copies()
         left = sum(copy.size for copy in copies)
         dropped = 0
@@ -256,7 +256,8 @@ class CacheFolder:
 
     def used_bytes(self) -> int:
         """The bytes of all copies, by the count in the lock file."""
-        return self._counted()
+        content = self._locks.read(_COUNT.size)
+        return int(_COUNT.unpack(content)[0]) if len(content) == _COUNT.size else 0
 
     def _new_work(self) -> tuple[Path, int]:
         """A new folder for this process's work, and the lock by which others see that it runs."""
@@ -301,14 +302,10 @@ class CacheFolder:
                 folder.rmdir()
         return True
 
-    def _counted(self) -> int:
-        content = self._locks.read(_COUNT.size)
-        return int(_COUNT.unpack(content)[0]) if len(content) == _COUNT.size else 0
-
     def _count(self, size: int) -> None:
         if size:
             with self._locks.one_at_a_time(ACCOUNT):
-                self._locks.write(_COUNT.pack(self._counted() + size))
+                self._locks.write(_COUNT.pack(self.used_bytes() + size))
 
 
 def _size_of(path: Path) -> int:

@@ -49,7 +49,12 @@ class NewFiles:
     def publish(self) -> None:
         """Give the files their names. When this returns, contents and names are durable."""
         # Folders that were there, too: who made them may have died before the sync.
-        folders = {folder for target in self._targets.values() for folder in self._up(target)}
+        folders = {
+            folder
+            for target in self._targets.values()
+            for folder in target.parents
+            if folder.is_relative_to(self.root)
+        }
         with ThreadPoolExecutor(SYNCS_AT_ONCE, "sync") as threads:
             # All bytes before any name: otherwise power loss could leave a name with none of them.
             deque(threads.map(fsync, self._targets), maxlen=0)
@@ -61,10 +66,6 @@ class NewFiles:
         """Remove the files that have no name yet."""
         for pending in self._targets:
             pending.unlink(missing_ok=True)
-
-    def _up(self, target: Path) -> list[Path]:
-        """The folders that lead to `target`."""
-        return list(target.parents)[: len(target.relative_to(self.root).parts)]
 
 
 @contextmanager

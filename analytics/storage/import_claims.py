@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from secrets import token_hex
-from typing import Final, Protocol
+from typing import Final
 
 from analytics.model.errors import StoreFault
 from analytics.storage.objects import ListDamaged, ObjectEntry, Objects
@@ -15,6 +15,7 @@ from analytics.storage.segment_store import (
     ObjectDamaged,
     ObjectMissing,
     Overtaken,
+    SegmentStore,
     awake_s,
 )
 from analytics.storage.segment_writer import NewSegment
@@ -25,16 +26,6 @@ _CHECKSUM: Final = "crc32:"
 _SEGMENT: Final = "seg_"
 RENEWALS: Final = 4
 """How often a claim is renewed within the grace of orphans."""
-
-
-class Segments(Protocol):
-    """What a claim needs of SegmentStore."""
-
-    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
-        """See SegmentStore."""
-
-    def delete(self, segments: Sequence[Segment]) -> None:
-        """See SegmentStore."""
 
 
 class ImportClaims:
@@ -89,7 +80,7 @@ class ImportClaim:
     that a sweep may have removed as orphans are then never named, however long a pause was.
     """
 
-    def __init__(self, segments: Segments, objects: Objects, grace_s: float) -> None:
+    def __init__(self, segments: SegmentStore, objects: Objects, grace_s: float) -> None:
         self._segments = segments
         self._objects = objects
         self._grace_s = grace_s

@@ -71,7 +71,8 @@ class ObjectFetcher:
             for fetched in coming:
                 fetched.result()
         finally:
-            _cancel(coming)
+            for fetched in coming:
+                fetched.cancel()
 
     def _is_known(self, file: ExpectedFile) -> bool:
         return self._cache.verified.knows(_content_of(file)) and self._holds(file)
@@ -155,8 +156,3 @@ def check_content(name: str, file: ExpectedFile, size: int, sha256: str) -> None
         raise ObjectDamaged(f"{name}: {stated} instead of {file.size}")
     if file.sha256 not in {"", sha256}:
         raise ObjectDamaged(f"{name}: its SHA-256 is {sha256} instead of {file.sha256}")
-
-
-def _cancel(coming: Sequence[Future[None]]) -> None:
-    for fetched in coming:
-        fetched.cancel()

@@ -3,9 +3,10 @@
 import hashlib
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.bucket_place import BucketPlace
@@ -14,7 +15,7 @@ from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 from analytics.storage.verified_files import no_wait
 
 if TYPE_CHECKING:
-    from obstore import GetOptions
+    from obstore import GetOptions, PutResult
 
 SMALL_BYTES_MAX: Final = 4 * 2**20
 """The largest object that is read as a whole into memory: what a claim lists."""
@@ -117,36 +118,27 @@ class Objects:
 
         When this returns True, all of it is durable.
         """
+        with _mapped(key, source) as content:
+            return self.create_small(key, content)
+
+    def create_small(self, key: str, content: bytes | mmap.mmap) -> bool:
+        """As `create`, of what is in memory."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            self._put_file(key, source, "create")
-        except (AlreadyExistsError, PreconditionError):
-            return False
-        return True
-
-    def create_small(self, key: str, content: bytes) -> bool:
-        """As `create`, of a small object that is no file."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        try:
-            with self._clients.open(key) as client:
-                obstore.put(client, key, content, mode="create", use_multipart=False)
+            self._put(key, content, "create")
         except (AlreadyExistsError, PreconditionError):
             return False
         return True
 
     def replace(self, key: str, source: Path) -> None:
         """Store the file `source`, replacing an existing object."""
-        self._put_file(key, source, "overwrite")
+        with _mapped(key, source) as content:
+            self._put(key, content, "overwrite")
 
     def write(self, key: str, content: bytes) -> None:
         """Store a small object, replacing an existing one."""
-        import obstore
-
-        with self._clients.open(key) as client:
-            obstore.put(client, key, content, mode="overwrite", use_multipart=False)
+        self._put(key, content, "overwrite")
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; missing ones are no fault."""
@@ -213,10 +205,7 @@ class Objects:
 
     def keeps_versions(self) -> bool:
         """Whether an object that is replaced or removed now can be read afterwards."""
-        import obstore
-
-        with self._clients.open(_CLOCK) as client:
-            stored = obstore.put(client, _CLOCK, b"", mode="overwrite", use_multipart=False)
+        stored = self._put(_CLOCK, b"", "overwrite")
         return (stored["version"] or _NO_VERSION) != _NO_VERSION
 
     def _chunks(self, key: str, bytes_max: int, version: str = "") -> Iterator[bytes | memoryview]:
@@ -237,19 +226,27 @@ class Objects:
             left -= len(piece)
             yield piece
 
-    def _put_file(self, key: str, source: Path, mode: Any) -> None:  # noqa: ANN401 - a literal of obstore
+    def _put(
+        self, key: str, content: bytes | mmap.mmap, mode: Literal["create", "overwrite"]
+    ) -> "PutResult":
         import obstore
 
-        size = source.stat().st_size
-        if size > PUT_BYTES_MAX:
-            raise StoreFault(f"{key}: {size} bytes are more than S3 takes in one request")
-        with (
-            source.open("rb") as file,
-            # Pages of the file, which the system may drop, and no copy of it in memory.
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            self._clients.open(key, size) as client,
-        ):
-            obstore.put(client, key, content, mode=mode, use_multipart=False)
+        with self._clients.open(key, len(content)) as client:
+            return obstore.put(client, key, content, mode=mode, use_multipart=False)
+
+
+@contextmanager
+def _mapped(key: str, source: Path) -> Iterator[mmap.mmap]:
+    """The contents of a file to store as `key`, if they are not too many."""
+    size = source.stat().st_size
+    if size > PUT_BYTES_MAX:
+        raise StoreFault(f"{key}: {size} bytes are more than S3 takes in one request")
+    # Pages of the file, which the system may drop, and no copy of it in memory.
+    with (
+        source.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        yield content
 
 
 def _entry(found: Any) -> ObjectEntry:  # noqa: ANN401 - a dict of obstore

@@ -37,10 +37,6 @@ _FLOCK: Final = struct.Struct("hhqqi4x")
 _BUSY: Final = frozenset({errno.EAGAIN, errno.EACCES})
 
 
-class LocksUnsupported(StoreFault):
-    """The system does not have such locks."""
-
-
 class LockTimeout(StoreUnreachable):
     """Another process holds the lock, and does not release it."""
 
@@ -64,9 +60,9 @@ class SlotLocks:
     """
 
     def __init__(self, path: Path, wait_s: float) -> None:
-        """Locks are waited for during `wait_s` seconds. Raises LocksUnsupported."""
+        """Locks are waited for during `wait_s` seconds. Raises StoreFault."""
         if not hasattr(fcntl, "F_OFD_SETLK"):
-            raise LocksUnsupported("a cache of segments needs Linux: it has the locks for it")
+            raise StoreFault("a cache of segments needs Linux: it has the locks for it")
         self._path = path
         self._descriptor = self._open()
         self._wait_s = wait_s

@@ -92,17 +92,14 @@ def verify_file(file: ExpectedFile, on_read: Callable[[int], object] = no_wait) 
                 while part := opened.read(_STEP_BYTES):
                     digest.update(part)
                     on_read(len(part))
-                _compare(file, digest.hexdigest())
+                if (sha256 := digest.hexdigest()) != file.sha256:
+                    raise WrongDigest(
+                        f"{file.path}: damaged: its SHA-256 is {sha256} instead of {file.sha256}:"
+                        f" {REMEDY}"
+                    )
     except OSError as error:
         raise StoreFault(f"{file.path}: {error.strerror}") from error
     return identity_of(status)
-
-
-def _compare(file: ExpectedFile, sha256: str) -> None:
-    if sha256 != file.sha256:
-        raise WrongDigest(
-            f"{file.path}: damaged: its SHA-256 is {sha256} instead of {file.sha256}: {REMEDY}"
-        )
 
 
 def is_copy(status: os.stat_result) -> bool:
