@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate, pairwise
 from operator import or_
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from analytics.model.errors import StoreFault
@@ -71,24 +72,26 @@ class RangeCounts:
     groups: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBlock:
-    """One block as it is stored, and what is needed to read it back.
+_Lines = Annotated[int, msgspec.Meta(ge=1, le=BLOCK_LINES)]
+_BlockBytes = Annotated[int, msgspec.Meta(ge=0, le=BLOCK_BYTES_MAX)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
-    `kind_rows` and `groups` are those of all its lines together.
-    """
+
+class BlockEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block lies, counted from the end of the directory, and what it adds up to."""
 
     first: bytes
-    lines: int
-    raw_size: int
+    offset: _Offset
+    size: _BlockBytes
+    raw_size: _BlockBytes
+    lines: _Lines
     crc32: int
     kind_rows: tuple[int, ...]
     groups: int
-    data: bytes
 
 
-def encode_blocks(lines: pa.Table, kinds: int) -> list[EncodedBlock]:
-    """`lines` (LINE_SCHEMA, sorted by value) of `kinds` different kinds as blocks."""
+def encode_blocks(lines: pa.Table, kinds: int, offset: int) -> list[tuple[BlockEntry, bytes]]:
+    """`lines` (LINE_SCHEMA, sorted by value) of `kinds` different kinds as blocks at `offset`."""
     values, *numbers = (column.combine_chunks() for column in lines.columns)
     kind, groups, rows = (
         memoryview(column.buffers()[1] or b"")[column.offset * width :].cast(code)
@@ -101,7 +104,9 @@ def encode_blocks(lines: pa.Table, kinds: int) -> list[EncodedBlock]:
         part = slice(start, min(start + BLOCK_LINES, lines.num_rows))
         own_ends = ends[start : part.stop + 1]
         text = memoryview(content or b"")[own_ends[0] : own_ends[-1]].tobytes()
-        blocks.append(_encoded(own_ends, text, kind[part], groups[part], rows[part], kinds))
+        block = _encoded(own_ends, text, kind[part], groups[part], rows[part], kinds, offset)
+        blocks.append(block)
+        offset += block[0].size
     return blocks
 
 
@@ -112,7 +117,8 @@ def _encoded(
     groups: Sequence[int],
     rows: Sequence[int],
     kinds: int,
-) -> EncodedBlock:
+    offset: int,
+) -> tuple[BlockEntry, bytes]:
     kind_rows = [0] * kinds
     for own, count in zip(kind, rows, strict=True):
         kind_rows[own] += count
@@ -123,15 +129,17 @@ def _encoded(
     codes = "".join(numbers.typecode for numbers in packed).encode()
     rest = bytes(_CODEC.compress(text if frame else raw + text))
     data = b"".join([_HEADER.pack(codes, len(frame)), frame, rest])
-    return EncodedBlock(
+    entry = BlockEntry(
         first=text[: lengths[0]],
-        lines=len(kind),
+        offset=offset,
+        size=len(data),
         raw_size=len(raw) + len(text),
+        lines=len(kind),
         crc32=zlib.crc32(data),
         kind_rows=tuple(kind_rows),
         groups=reduce(or_, groups),
-        data=data,
     )
+    return entry, data
 
 
 class IndexBlock:
@@ -160,14 +168,14 @@ class IndexBlock:
         return self._text[self._ends[place] : self._ends[place + 1]]
 
 
-def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: int) -> IndexBlock:
+def decode_block(data: bytes, entry: BlockEntry, version: int) -> IndexBlock:
     """A block that an index of this `version` has; raises DamagedIndex if it was changed since."""
     # Damaged bytes can decompress without an error, and would then count other rows.
-    if zlib.crc32(data) != crc32:
+    if zlib.crc32(data) != entry.crc32:
         raise DamagedIndex("a block does not match its checksum")
     try:
         decoded = _decoded_version_2 if version == 2 else _decoded
-        return decoded(data, lines, raw_size)
+        return decoded(data, entry.lines, entry.raw_size)
     except (pa.ArrowException, OSError, struct.error, ValueError) as error:
         raise DamagedIndex("a block does not decompress") from error
 

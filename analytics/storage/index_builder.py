@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from analytics.storage.index_blocks import (
     LINE_SCHEMA,
     VALUE_BYTES_MAX,
-    EncodedBlock,
+    BlockEntry,
     encode_blocks,
 )
 from analytics.storage.segment_index import (
@@ -21,7 +21,6 @@ from analytics.storage.segment_index import (
     INDEXED_COLUMNS,
     NO_HEAD,
     NO_HEADS,
-    BlockEntry,
     ColumnEntry,
     Directory,
     Head,
@@ -94,13 +93,13 @@ class IndexBuilder:
         offset = 0
         for name in INDEXED_COLUMNS:
             lines = _added_up(self._lines[name])
-            encoded = encode_blocks(lines, len(self._kinds))
-            size = sum(len(block.data) for block in encoded)
+            encoded = encode_blocks(lines, len(self._kinds), offset)
+            size = sum(entry.size for entry, _ in encoded)
             is_too_large = size > max(INDEX_BYTES_MIN, segment.size * COLUMN_PART_MAX)
             if is_too_large or name in self._is_too_long:
                 continue
-            columns.append(self._column(name, lines, _entries(encoded, offset)))
-            blocks += [block.data for block in encoded]
+            columns.append(self._column(name, lines, tuple(entry for entry, _ in encoded)))
+            blocks += [data for _, data in encoded]
             offset += size
         directory = Directory(
             segment.segment_id,
@@ -227,22 +226,3 @@ def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
 def _filter(lines: pa.Table) -> bytes:
     values = lines["value"].combine_chunks().cast(pa.binary())
     return encode_filter(pc.run_end_encode(values).values.to_pylist())
-
-
-def _entries(blocks: Sequence[EncodedBlock], offset: int) -> tuple[BlockEntry, ...]:
-    entries = []
-    for block in blocks:
-        entries.append(
-            BlockEntry(
-                first=block.first,
-                offset=offset,
-                size=len(block.data),
-                raw_size=block.raw_size,
-                lines=block.lines,
-                crc32=block.crc32,
-                kind_rows=block.kind_rows,
-                groups=block.groups,
-            )
-        )
-        offset += len(block.data)
-    return tuple(entries)

@@ -3,7 +3,7 @@
 Everything is read, one row group at a time. Beyond that, memory holds one bit for each row.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
@@ -293,7 +293,7 @@ def _check_contents(
             segment.segment_id,
             segment.tenant_id,
             segment.day,
-            _indexed(_read(opened, seen, repeated, on_rows), index),
+            _read(opened, seen, repeated, index, on_rows),
         )
     except (SchemaMismatch, WrongDay, WrongOrder) as error:
         yield _KINDS[type(error)], str(error)
@@ -307,7 +307,11 @@ def _check_contents(
 
 
 def _read(
-    opened: SegmentFile, seen: SeqSet, repeated: list[int], on_rows: Callable[[pa.Table], object]
+    opened: SegmentFile,
+    seen: SeqSet,
+    repeated: list[int],
+    index: IndexBuilder,
+    on_rows: Callable[[pa.Table], object],
 ) -> Iterator[pa.Table]:
     for group in range(opened.row_group_count):
         rows = opened.rows(group)
@@ -315,15 +319,9 @@ def _read(
         repeated += seen.add(rows.column("seq"))
         if not _is_newest_first(rows):
             raise WrongOrder(f"the rows of row group {group} are not newest first")
-        yield rows
-        on_rows(rows)
-
-
-def _indexed(tables: Iterable[pa.Table], index: IndexBuilder) -> Iterator[pa.Table]:
-    """`tables`, each of a row group, counted as they go by."""
-    for rows in tables:
         index.add(rows)
         yield rows
+        on_rows(rows)
 
 
 def _is_newest_first(rows: pa.Table) -> bool:

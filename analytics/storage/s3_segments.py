@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from analytics.model.errors import StoreFault
-from analytics.storage.audit_files import TABLE_LOG, is_swept
+from analytics.storage.audit_files import TABLE_LOG, is_swept, list_missing
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.import_claims import OWN, ImportClaim, ImportClaims
@@ -106,7 +106,7 @@ class S3Segments:
 
     def check_present(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore. A copy will do; others are looked for in the bucket."""
-        absent = [s for s in segments if not _has_size(s.path(self.root), s.size)]
+        absent = list_missing(self.root, segments)
         sizes = self._sizes_of(absent)
         for segment in absent:
             key = self._key(segment.path(self.root))
@@ -413,10 +413,3 @@ class S3Segments:
 
     def _key(self, path: Path, folder: Path | None = None) -> str:
         return path.relative_to(folder or self.root).as_posix()
-
-
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except FileNotFoundError:
-        return False

@@ -23,8 +23,7 @@ import pyarrow as pa
 from analytics.model.schema import COLUMNS
 from analytics.storage import value_filter
 from analytics.storage.index_blocks import (
-    BLOCK_BYTES_MAX,
-    BLOCK_LINES,
+    BlockEntry,
     DamagedIndex,
     IndexBlock,
     Line,
@@ -65,9 +64,6 @@ _FIRST_READ_BYTES: Final = 32 * 1024
 _DIRECTORY_BYTES_MAX: Final = 64 * 2**20
 """A directory takes no more, apart from its filters: some bytes for each row of the segment."""
 
-_Lines = Annotated[int, msgspec.Meta(ge=1, le=BLOCK_LINES)]
-_BlockBytes = Annotated[int, msgspec.Meta(ge=0, le=BLOCK_BYTES_MAX)]
-_Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -78,19 +74,6 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
     decision: str | None
     rows: int
     hours: tuple[int, ...] = ()
-
-
-class BlockEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Where a block lies, counted from the end of the directory, and what it adds up to."""
-
-    first: bytes
-    offset: _Offset
-    size: _BlockBytes
-    raw_size: _BlockBytes
-    lines: _Lines
-    crc32: int
-    kind_rows: tuple[int, ...]
-    groups: int
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -226,8 +209,7 @@ class IndexReader:
 
     def _block(self, entry: BlockEntry) -> IndexBlock:
         data = self.read(self.contents.blocks_at + entry.offset, entry.size)
-        version = self.contents.version
-        return decode_block(data, entry.lines, entry.raw_size, entry.crc32, version)
+        return decode_block(data, entry, self.contents.version)
 
 
 @contextmanager

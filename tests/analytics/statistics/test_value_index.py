@@ -294,7 +294,7 @@ def test_lines_are_encoded_from_where_they_begin(start):
     part = pa.Table.from_pylist(lines, schema).slice(start)
 
     alone = pa.Table.from_pylist(lines[start:], schema)
-    assert index_blocks.encode_blocks(part, 3) == index_blocks.encode_blocks(alone, 3)
+    assert index_blocks.encode_blocks(part, 3, 0) == index_blocks.encode_blocks(alone, 3, 0)
 
 
 def test_hours_need_no_row(lake, no_engine):
