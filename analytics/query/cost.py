@@ -17,9 +17,7 @@ MANY_ROWS: Final = 100_000
 def is_long_page(snapshot: Snapshot, query: Query) -> bool:
     """Whether a page may have to look through many rows, for values that no index knows."""
     is_selective = any(map(_is_indexed, query.conditions))
-    is_searched = any(
-        condition.wanted and not _is_known(condition) for condition in query.conditions
-    )
+    is_searched = any(each.wanted and each.column not in KIND_COLUMNS for each in query.conditions)
     return is_searched and not is_selective and reads_many(snapshot, query)
 
 
@@ -28,7 +26,8 @@ def is_long_count(snapshot: Snapshot, query: Query) -> bool:
 
     The catalog and the indexes know the counts of all rows, and those under a condition on a kind.
     """
-    is_told = not query.conditions or (len(query.conditions) == 1 and _is_kind(query.conditions[0]))
+    are_on_kinds = all(each.column in KIND_COLUMNS for each in query.conditions)
+    is_told = are_on_kinds and len(query.conditions) < 2
     return not is_told and reads_many(snapshot, query)
 
 
@@ -43,17 +42,6 @@ def reads_many(snapshot: Snapshot, query: Query) -> bool:
     return rows > MANY_ROWS
 
 
-def _is_exact(condition: Condition) -> bool:
-    return bool(condition.wanted) and not any(term.is_prefix for term in condition.wanted)
-
-
 def _is_indexed(condition: Condition) -> bool:
-    return condition.column in INDEXED_COLUMNS and _is_exact(condition)
-
-
-def _is_kind(condition: Condition) -> bool:
-    return condition.column in KIND_COLUMNS
-
-
-def _is_known(condition: Condition) -> bool:
-    return _is_kind(condition) or _is_indexed(condition)
+    is_exact = bool(condition.wanted) and not any(term.is_prefix for term in condition.wanted)
+    return is_exact and condition.column in INDEXED_COLUMNS

@@ -161,19 +161,14 @@ def _fill(
     starts = [start for start, _ in counts]
     if not starts and (first is None or last is None):
         return []
-    others = _others(counts)
-    return [
-        BucketCounts(start, counts[start, "ALLOWED"], counts[start, "BLOCKED"], others[start])
-        for start in _starts(first or min(starts), last or max(starts), bucket)
-    ]
-
-
-def _others(counts: Counter[tuple[datetime, str]]) -> Counter[datetime]:
     others: Counter[datetime] = Counter()
     for (start, decision), rows in counts.items():
         if decision not in {"ALLOWED", "BLOCKED"}:
             others[start] += rows
-    return others
+    return [
+        BucketCounts(start, counts[start, "ALLOWED"], counts[start, "BLOCKED"], others[start])
+        for start in _starts(first or min(starts), last or max(starts), bucket)
+    ]
 
 
 def _starts(first: datetime, last: datetime, bucket: Bucket) -> list[datetime]:

@@ -64,7 +64,7 @@ def heads_of(
         return None
     of_all, by_decision = decoded
     if not query.conditions:
-        return [SegmentHead(of_all, partial(_count, index, segment, column, _is_any))]
+        return [SegmentHead(of_all, partial(_count, index, segment, column, lambda _: True))]
     return [
         SegmentHead(head, partial(_count, index, segment, column, partial(eq, decision)))
         for decision, head in by_decision
@@ -220,7 +220,3 @@ def _count(
         return None
     counted = zip(counts.kinds, counts.rows, strict=True)
     return sum(rows for kind, rows in counted if is_counted(kind.decision))
-
-
-def _is_any(decision: str | None) -> bool:
-    return True

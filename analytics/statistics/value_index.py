@@ -55,11 +55,10 @@ class ValueCounts:
     groups: int
     groups_a_bit: int
 
-    def of_kinds(self, conditions: Iterable[Condition]) -> int:
-        """The rows that also meet those of `conditions` that are on KIND_COLUMNS."""
-        on_kinds = [condition for condition in conditions if condition.column in KIND_COLUMNS]
+    def of_kinds(self, conditions: Sequence[Condition]) -> int:
+        """The rows that also meet `conditions`, all of them on KIND_COLUMNS."""
         counted = zip(self.kinds, self.rows, strict=True)
-        return sum(rows for kind, rows in counted if meets(kind, on_kinds))
+        return sum(rows for kind, rows in counted if meets(kind, conditions))
 
     def may_be_in(self, group: int) -> bool:
         """False only if no row group of this number (from 0) has such a row."""

@@ -59,7 +59,8 @@ class ObjectClients:
         """
         from obstore import exceptions
 
-        self._check_reachable(key)
+        if time.monotonic() < self._unreachable_until:
+            raise StoreUnreachable(f"{key}: the object store was not reachable a moment ago")
         try:
             yield self._client(upload_bytes, download_bytes)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
@@ -72,10 +73,6 @@ class ObjectClients:
         except exceptions.BaseError as error:
             # Not the text itself, nor as a cause: answers of servers repeat parts of the request.
             raise self._fault(key, str(error)) from None
-
-    def _check_reachable(self, key: str) -> None:
-        if time.monotonic() < self._unreachable_until:
-            raise StoreUnreachable(f"{key}: the object store was not reachable a moment ago")
 
     def _fault(self, key: str, text: str) -> StoreFault:
         status, code = _STATUS.search(text), _CODE.search(text)

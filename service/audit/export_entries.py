@@ -172,13 +172,6 @@ async def list_ended(session: AsyncSession, tenant_id: str | None) -> Sequence[E
     return (await session.scalars(query)).all()
 
 
-async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry | None:
-    """The organisation's export with this id, or None."""
-    return await session.scalar(
-        select(ExportEntry).where(ExportEntry.tenant_id == tenant_id, ExportEntry.id == export_id)
-    )
-
-
 async def find_latest_export(session: AsyncSession, tenant_id: str, actor: str) -> str | None:
     """The id of the export that `actor` began last, or None."""
     return await session.scalar(
@@ -191,7 +184,9 @@ async def find_latest_export(session: AsyncSession, tenant_id: str, actor: str) 
 
 async def get_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry:
     """The organisation's export with this id. Raises EXPORT_NOT_FOUND."""
-    entry = await find_export(session, tenant_id, export_id)
+    entry = await session.scalar(
+        select(ExportEntry).where(ExportEntry.tenant_id == tenant_id, ExportEntry.id == export_id)
+    )
     if entry is None:
         raise EXPORT_NOT_FOUND
     return entry

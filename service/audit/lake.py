@@ -236,14 +236,14 @@ class Lake:
         return await in_thread(verify, pool=self._scrub_thread)
 
     async def verify_batches(
-        self, batches: Sequence[tuple[str, JournalBatch]], on_read: Callable[[int], None]
+        self, batches: Sequence[JournalBatch], on_read: Callable[[int], None]
     ) -> dict[int, Finding]:
-        """What is wrong with journal `batches` (each with its tenant id), by their first seq."""
+        """What is wrong with journal `batches`, by their first seq."""
 
         def verify() -> dict[int, Finding]:
             faults: dict[int, Finding] = {}
-            for tenant_id, batch in batches:
-                for finding in check_batches(tenant_id, [batch], SeqSet()):
+            for batch in batches:
+                for finding in check_batches(batch.tenant_id, [batch], SeqSet()):
                     faults.setdefault(batch.first_seq, finding)
                 on_read(len(batch.data))
             return faults

@@ -115,7 +115,9 @@ class Scrubber(MeasuredJob):
                 list_unverified, self._clock() - self._interval, FILES_MAX
             )
             try:
-                await self._verify_old_batches(batches)
+                await self._verify_batches(batches)
+                if batches:
+                    self._journal_seq = batches[-1].first_seq
                 await self._verify_segments(due)
             except Stopped:
                 return False
@@ -186,7 +188,7 @@ class Scrubber(MeasuredJob):
             **({} if path is None else {"path": str(path)}),
         )
 
-    async def _old_batches(self) -> list[tuple[str, JournalBatch]]:
+    async def _old_batches(self) -> list[JournalBatch]:
         """The next batches that have waited long; from the first one again once in an interval."""
         now = self._clock()
         if self._journal_began_at is None or now - self._journal_began_at >= self._interval:
@@ -195,21 +197,15 @@ class Scrubber(MeasuredJob):
             list_old_batches, self._journal_seq, now - JOURNAL_AGE, BATCHES_MAX
         )
 
-    async def _verify_old_batches(self, batches: Sequence[tuple[str, JournalBatch]]) -> None:
-        await self._verify_batches(batches)
-        if batches:
-            self._journal_seq = batches[-1][1].first_seq
-
-    async def _verify_batches(self, batches: Sequence[tuple[str, JournalBatch]]) -> None:
+    async def _verify_batches(self, batches: Sequence[JournalBatch]) -> None:
         if not batches:
             return
         damage = await self._lake.verify_batches(batches, self.pace)
-        seqs = [batch.first_seq for _, batch in batches]
         async with self._store.write() as work:
+            seqs = [batch.first_seq for batch in batches]
             await set_batch_damage(work.session, seqs, damage)
-        for _, batch in batches:
-            if (fault := damage.get(batch.first_seq)) is not None:
-                self._report("journal_batch_damaged", fault, None)
+        for fault in damage.values():
+            self._report("journal_batch_damaged", fault, None)
 
     async def scrub_copies(self) -> bool:
         """Verify this machine's copies of objects that are due, for a round; True if more may be.

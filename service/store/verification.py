@@ -91,8 +91,8 @@ async def set_verified(
 
 async def list_old_batches(
     session: AsyncSession, after_seq: int, before: datetime, limit: int
-) -> list[tuple[str, JournalBatch]]:
-    """Journal batches behind `after_seq` received before `before`, each with its tenant id."""
+) -> list[JournalBatch]:
+    """Journal batches behind `after_seq` received before `before`."""
     old = (
         select(JournalEntry.first_seq, JournalEntry.tenant_id)
         .where(JournalEntry.first_seq > after_seq, JournalEntry.received_at < before)
@@ -102,10 +102,8 @@ async def list_old_batches(
     return await _load_batches(session, old)
 
 
-async def list_batches_at(
-    session: AsyncSession, first_seqs: Sequence[int]
-) -> list[tuple[str, JournalBatch]]:
-    """The journal batches with these first seq, KEYS_MAX at most, each with its tenant id.
+async def list_batches_at(session: AsyncSession, first_seqs: Sequence[int]) -> list[JournalBatch]:
+    """The journal batches with these first seq, KEYS_MAX at most.
 
     Without those that are known to be damaged.
     """
@@ -115,18 +113,14 @@ async def list_batches_at(
     return await _load_batches(session, found)
 
 
-async def _load_batches(
-    session: AsyncSession, found: Select[int, str]
-) -> list[tuple[str, JournalBatch]]:
+async def _load_batches(session: AsyncSession, found: Select[int, str]) -> list[JournalBatch]:
     seqs: dict[str, list[int]] = {}
     for first_seq, tenant_id in await session.execute(found):
         seqs.setdefault(tenant_id, []).append(first_seq)
-    batches = [
-        (tenant_id, batch)
-        for tenant_id, first_seqs in seqs.items()
-        for batch in (await within(session, load_batches, tenant_id, first_seqs)).values()
-    ]
-    return sorted(batches, key=lambda each: each[1].first_seq)
+    batches: dict[int, JournalBatch] = {}
+    for tenant_id, first_seqs in seqs.items():
+        batches |= await within(session, load_batches, tenant_id, first_seqs)
+    return [batches[first_seq] for first_seq in sorted(batches)]
 
 
 async def set_batch_damage(
@@ -186,18 +180,11 @@ async def list_damaged(session: AsyncSession) -> list[StoredDamage]:
         JournalEntry.rows,
         JournalEntry.damage,
     ).where(JournalEntry.damage.is_not(None))
-    damaged = [
-        StoredDamage(
-            tenant_id, day, segment_id, _path(tenant_id, day, segment_id), rows, str(damage)
-        )
-        for tenant_id, day, segment_id, rows, damage in await session.execute(segments)
-    ]
-    damaged += [
-        StoredDamage(tenant_id, day, None, f"journal batch from seq {first_seq}", rows, str(damage))
-        for tenant_id, day, first_seq, rows, damage in await session.execute(batches)
-    ]
+    damaged: list[StoredDamage] = []
+    for tenant_id, day, segment_id, rows, damage in await session.execute(segments):
+        path = segment_path(Path(), tenant_id, day, segment_id).as_posix()
+        damaged.append(StoredDamage(tenant_id, day, segment_id, path, rows, str(damage)))
+    for tenant_id, day, first_seq, rows, damage in await session.execute(batches):
+        name = f"journal batch from seq {first_seq}"
+        damaged.append(StoredDamage(tenant_id, day, None, name, rows, str(damage)))
     return sorted(damaged, key=lambda each: (each.tenant_id, each.day, each.path))
-
-
-def _path(tenant_id: str, day: date, segment_id: str) -> str:
-    return segment_path(Path(), tenant_id, day, segment_id).as_posix()
