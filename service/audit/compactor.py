@@ -5,7 +5,6 @@ written first, and then the catalog's lines are swapped in one commit. The old f
 no reader can use them any more (see `service.audit.garbage_collector`).
 """
 
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -62,7 +61,7 @@ class Compactor(LeasedJob):
                 if len(merged) == merges_max:
                     break
                 with faults.of(day.tenant_id, day.day):
-                    async for segment in self._merge_day(lease, day):
+                    while (segment := await self._merge_some(lease, day)) is not None:
                         merged.append(segment)
                         if len(merged) == merges_max:
                             break
@@ -99,10 +98,6 @@ class Compactor(LeasedJob):
             quiet = max(quiet, LATE_QUIET)
         # Sealed later than now: the clock was set back, and could take years to catch up.
         return not now - quiet < day.last_sealed_at <= now
-
-    async def _merge_day(self, lease: HeldLease, day: SegmentedDay) -> AsyncIterator[Segment]:
-        while (segment := await self._merge_some(lease, day)) is not None:
-            yield segment
 
     async def _merge_some(self, lease: HeldLease, day: SegmentedDay) -> Segment | None:
         """Merge the day's smallest segments into one; None if only one merged segment is left.

@@ -158,7 +158,9 @@ async def _set_metadata(
 ) -> None:
     is_table = and_(_IS_OURS, IcebergCatalogEntry.table_name == key.name)
     if before is None:
-        await _add_namespace(session)
+        namespace = {"catalog_name": CATALOG, "namespace": NAMESPACE}
+        exists = {"property_key": "exists", "property_value": "true"}
+        await session.merge(IcebergNamespaceProperty(**namespace, **exists))
         # The entry of a former table, whose metadata is gone or elsewhere.
         await session.execute(delete(IcebergCatalogEntry).where(is_table))
         await session.execute(
@@ -180,20 +182,6 @@ async def _set_metadata(
     )
     if changed is None:
         raise TableOvertaken(key.name)
-
-
-async def _add_namespace(session: AsyncSession) -> None:
-    key = (CATALOG, NAMESPACE, "exists")
-    if await session.get(IcebergNamespaceProperty, key) is None:
-        session.add(
-            IcebergNamespaceProperty(
-                catalog_name=CATALOG,
-                namespace=NAMESPACE,
-                property_key="exists",
-                property_value="true",
-            )
-        )
-        await session.flush()
 
 
 async def delete_table(session: AsyncSession, key: TableKey) -> None:
