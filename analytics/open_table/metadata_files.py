@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 from pyarrow import fs
 
 from analytics.open_table.storage_faults import StorageFailed
-from analytics.storage.fsync import fsync, mkdir_synced
+from analytics.storage.fsync import fsync, mkdir_synced, write_synced
 
 PARALLEL_MAX: Final = 16
 """How many files are written or fetched at a time."""
@@ -93,13 +93,7 @@ class LocalMetadataFiles(MetadataFiles):
 
     def write_atomically(self, uri: str, content: bytes) -> None:
         """See `MetadataFiles`."""
-        path = local_path(uri)
-        pending = path.with_name(f".{path.name}.pending")
-        pending.write_bytes(content)
-        # Before the rename: otherwise power loss could leave the name with none of the bytes.
-        fsync(pending)
-        pending.rename(path)
-        fsync(path.parent)
+        write_synced(local_path(uri), content, 0o666)
 
     def delete(self, uri: str) -> None:
         """See `MetadataFiles`."""
@@ -164,22 +158,21 @@ class S3MetadataFiles(MetadataFiles):
         self._files = fs.S3FileSystem(
             endpoint_override=endpoint or None, request_timeout=half_s, connect_timeout=connect_s
         )
-        self.iceberg_properties: Mapping[str, str] = {
+        self.iceberg_properties: dict[str, str] = {
             # Without a region pyiceberg asks AWS for that of the bucket, also if it is elsewhere.
             "s3.region": self._files.region,
             "s3.request-timeout": str(half_s),
             "s3.connect-timeout": str(connect_s),
         }
-        self.delta_options: Mapping[str, str] = {
+        self.delta_options: dict[str, str] = {
             # Of a whole request: delta-rs has no limit for silence alone.
             "timeout": f"{round(wait_s * 1000)}ms",
             "connect_timeout": f"{round(connect_s * 1000)}ms",
             "retry_timeout": f"{round(half_s * 1000)}ms",
         }
         if endpoint:
-            self.iceberg_properties = {**self.iceberg_properties, "s3.endpoint": endpoint}
-            self.delta_options = {
-                **self.delta_options,
+            self.iceberg_properties |= {"s3.endpoint": endpoint}
+            self.delta_options |= {
                 "AWS_ENDPOINT_URL": endpoint,
                 "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower(),
             }
