@@ -5,7 +5,7 @@ second root. So a restored tree is suspended until the operator shows the newest
 was kept elsewhere, or accepts that rows are lost: then the log goes on under another name.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from service.audit.evidence.keys import begin_key, encoded, list_keys, read_veri
 from service.audit.evidence.trees import begin_generation, log_name
 from service.core.errors import Conflict, Invalid
 from service.store.organisations import list_orgs
-from service.store.store import Store, UnitOfWork
+from service.store.store import Store
 from service.store.tables import EvidenceCheckpoint, EvidenceTree
 from service.store.transaction import within
 
@@ -79,41 +79,30 @@ async def resume(
     Raises Invalid, ROLLED_BACK, ANOTHER_HISTORY, NOTHING_SHOWN; then none is signed again.
     """
     shown_of = {checkpoint.origin: (checkpoint, note) for note, checkpoint in held}
-    async with store.write() as work:
-        return await _resume(work, by, shown_of, tenant_id, is_accepted=is_rollback_accepted)
-
-
-async def _resume(
-    work: UnitOfWork,
-    by: AuditContext,
-    shown_of: Mapping[str, tuple[Checkpoint, Note]],
-    tenant_id: str | None,
-    *,
-    is_accepted: bool,
-) -> list[Resumed]:
-    slugs = {org.id: org.slug for org in await list_orgs(work.session)}
     suspended = select(EvidenceTree).where(EvidenceTree.suspended.is_not(None))
     if tenant_id is not None:
         suspended = suspended.where(EvidenceTree.tenant_id == tenant_id)
     resumed: list[Resumed] = []
-    for tree in await work.session.scalars(suspended.order_by(EvidenceTree.tenant_id)):
-        name = log_name(tree.origin, tree.generation)
-        shown = shown_of.get(name)
-        if not is_accepted:
-            await _check(work.session, tree, name, shown)
-        else:
-            tree.generation = max(tree.generation + 1, await begin_generation(work))
-        envelope = EvidenceResumed(
-            reason=tree.suspended or "",
-            size=tree.size,
-            held_size=None if shown is None else shown[0].size,
-            rollback_accepted=is_accepted,
-            origin=log_name(tree.origin, tree.generation),
-        )
-        tree.suspended = None
-        work.record(tree.tenant_id, envelope, by)
-        slug = slugs.get(tree.tenant_id, tree.tenant_id)
-        resumed.append(Resumed(slug, envelope.origin, tree.size))
+    async with store.write() as work:
+        slugs = {org.id: org.slug for org in await list_orgs(work.session)}
+        for tree in await work.session.scalars(suspended.order_by(EvidenceTree.tenant_id)):
+            name = log_name(tree.origin, tree.generation)
+            shown = shown_of.get(name)
+            if not is_rollback_accepted:
+                await _check(work.session, tree, name, shown)
+            else:
+                tree.generation = max(tree.generation + 1, await begin_generation(work))
+            envelope = EvidenceResumed(
+                reason=tree.suspended or "",
+                size=tree.size,
+                held_size=None if shown is None else shown[0].size,
+                rollback_accepted=is_rollback_accepted,
+                origin=log_name(tree.origin, tree.generation),
+            )
+            tree.suspended = None
+            work.record(tree.tenant_id, envelope, by)
+            slug = slugs.get(tree.tenant_id, tree.tenant_id)
+            resumed.append(Resumed(slug, envelope.origin, tree.size))
     return resumed
 
 
