@@ -12,7 +12,7 @@ from functools import partial
 from operator import eq
 from typing import Final
 
-from analytics.model.filters import Condition, Query, Term
+from analytics.model.filters import Query, among
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.segment_index import HEAD_COLUMNS, Head
 from analytics.storage.segment_metadata import Segment
@@ -214,8 +214,7 @@ def _count(
     is_counted: Callable[[str | None], bool],
     value: str,
 ) -> int | None:
-    term = Term(value, is_prefix=False, is_negated=False)
-    counts = index.count(segment, Condition(column, (term,)))
+    counts = index.count(segment, among(column, [value]))
     if counts is None:
         return None
     counted = zip(counts.kinds, counts.rows, strict=True)

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 from sqlalchemy import select
 
-from analytics.model.filters import Condition, Query, Term
+from analytics.model.filters import among
 from analytics.model.schema import audit_id
 from analytics.query.aggregates import by_step
 from analytics.query.scans import Dense
@@ -89,20 +89,14 @@ async def rows_of(
         return []
     query = rule.rows(firing.since, firing.until, revoked)
     if rule.column is not None and firing.key:
-        query = _of_key(query, rule.column, firing.key)
+        others = (each for each in query.conditions if each.column != rule.column)
+        query = replace(query, conditions=(*others, among(rule.column, [firing.key])))
     # No filter is of rows without a value.
     reads_rows = rule.reads_rows or (rule.column is not None and not firing.key)
     rows = await log.page(query, ROWS_READ_MAX if reads_rows else ROWS_OF_FIRING_MAX)
     included = await log.compute(lambda: _included(rule, rows))
     ids = [audit_id(seq) for seq, _, key in included if key == firing.key]
     return ids[:ROWS_OF_FIRING_MAX]
-
-
-def _of_key(query: Query, column: str, key: str) -> Query:
-    """`query` over the rows whose `column` is `key`."""
-    others = (each for each in query.conditions if each.column != column)
-    term = Term(key, is_prefix=False, is_negated=False)
-    return replace(query, conditions=(*others, Condition(column, (term,))))
 
 
 async def revoked_repositories(store: Store, rule: AlertRule, tenant_id: str) -> list[str]:
