@@ -79,7 +79,8 @@ class Claim(Protocol):
 class SegmentStore(Protocol):
     """The files of segments, and of the indexes beside them. Every method may raise StoreFault.
 
-    Methods may be called from several threads.
+    Methods may be called from several threads. What has an implementation here is for a store whose
+    files are all local.
     """
 
     root: Path
@@ -99,12 +100,15 @@ class SegmentStore(Protocol):
 
     def local_index(self, segment: Segment) -> AbstractContextManager[None]:
         """In the block the index of `segment` stays where it is; it may be missing or damaged."""
+        return nullcontext()
 
     def fetch_ahead(self, segments: Sequence[Segment]) -> None:
         """Begin to make the files of `segments` local; what fails is tried again by `local`."""
+        return
 
     def fetch_indexes(self, segments: Sequence[Segment]) -> None:
         """Make local those indexes of `segments` that exist, several at a time."""
+        return
 
     def check_present(self, segments: Sequence[Segment]) -> None:
         """Raise StoreFault unless each of `segments` is stored, with its size."""
@@ -151,12 +155,15 @@ class SegmentStore(Protocol):
 
     def clock_s(self, now_s: float) -> float:
         """The time by the clock of the store, or `now_s`, the caller's, if it has none."""
+        return now_s
 
     def claimed(self, grace_s: float) -> set[str]:
         """The ids of segments under a claim that was renewed within `grace_s` seconds.
 
-        To be read after the files were listed and before the catalog.
+        To be read after the files were listed and before the catalog. Claims on files of a folder
+        renew the files themselves.
         """
+        return set()
 
     def remove_orphans(
         self,
@@ -177,12 +184,14 @@ class SegmentStore(Protocol):
 
     def copies(self) -> list[CachedFile]:
         """The local copies of what is stored elsewhere."""
+        return []
 
     def drop_copies(self, copies: Sequence[CachedFile], known: Collection[str]) -> int:
         """Drop those of `copies` that are of no segment in `known`; returns how many.
 
         `copies` were listed before `known` (ids) was read.
         """
+        return 0
 
     def verify_copy(
         self, copy: CachedFile, segment: Segment, on_read: Callable[[int], object]
@@ -191,12 +200,13 @@ class SegmentStore(Protocol):
 
         `on_read` as for `verify`.
         """
+        return True
 
     def close(self) -> None:
         """Release what the store holds."""
 
 
-class LocalFolder:
+class LocalFolder(SegmentStore):
     """Segments in a folder of this machine: what is stored is what is read."""
 
     is_local = True
@@ -213,16 +223,6 @@ class LocalFolder:
         files = [rows_file(self.root, segment) for segment in segments]
         with self._verified.unchanged(files, on_read):
             yield
-
-    def local_index(self, segment: Segment) -> AbstractContextManager[None]:
-        """See SegmentStore."""
-        return nullcontext()
-
-    def fetch_ahead(self, segments: Sequence[Segment]) -> None:
-        """See SegmentStore: all files are local."""
-
-    def fetch_indexes(self, segments: Sequence[Segment]) -> None:
-        """See SegmentStore: all files are local."""
 
     def check_present(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore."""
@@ -284,14 +284,6 @@ class LocalFolder:
         """See SegmentStore."""
         return path.exists()
 
-    def clock_s(self, now_s: float) -> float:
-        """See SegmentStore: files have times by the caller's clock."""
-        return now_s
-
-    def claimed(self, grace_s: float) -> set[str]:
-        """See SegmentStore: claims renew the files themselves."""
-        return set()
-
     def remove_orphans(
         self,
         files: Sequence[StoredFile],
@@ -307,20 +299,6 @@ class LocalFolder:
     def claim(self, grace_s: float) -> Claim:
         """See SegmentStore."""
         return _TouchedFiles(self.root)
-
-    def copies(self) -> list[CachedFile]:
-        """See SegmentStore: there are none."""
-        return []
-
-    def drop_copies(self, copies: Sequence[CachedFile], known: Collection[str]) -> int:
-        """See SegmentStore."""
-        return 0
-
-    def verify_copy(
-        self, copy: CachedFile, segment: Segment, on_read: Callable[[int], object]
-    ) -> bool:
-        """See SegmentStore: there are none."""
-        return True
 
     def close(self) -> None:
         """See SegmentStore."""
