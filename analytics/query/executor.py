@@ -8,7 +8,8 @@ from datetime import date
 import pyarrow as pa
 
 from analytics.model.schema import NO_ROWS
-from analytics.query.scans import Resources, RowScan, Work
+from analytics.query.planner import RowScan
+from analytics.query.scans import Resources, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class RowGroupLookup:
     after: Position | None = None
 
     def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
-        """See RowScan. Raises StoreFault."""
+        """As `CachedRowsScan.first`. Raises StoreFault."""
         found: list[pa.Table] = []
         for block in self.blocks:
             # All that is still unread is at most as new as this block's newest row.

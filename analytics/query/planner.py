@@ -17,14 +17,13 @@ from analytics.model.cursors import Position
 from analytics.model.filters import Order, Query
 from analytics.model.instants import utc_day
 from analytics.query.buckets import Bucket
-from analytics.query.newest_scan import plan_newest
+from analytics.query.newest_scan import RowGroupLookup, plan_newest
 from analytics.query.ordered_scan import OrderedScan, are_disjoint
 from analytics.query.scans import (
     Answer,
     CachedRowsScan,
     CountScan,
     DuckDBScan,
-    RowScan,
     in_order,
 )
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
@@ -45,6 +44,9 @@ ORDERED_FROM: Final = 0.4
 DuckDB skip the others and sort."""
 
 _SEQ_MAX: Final = 2**63 - 1
+
+RowScan = CachedRowsScan | DuckDBScan | RowGroupLookup
+"""A way to the first rows of a query in its order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,23 +73,6 @@ class Resources:
         )
 
 
-class RowScan(Protocol):
-    """A way to the first rows of a query in its order."""
-
-    name: ClassVar[str]
-
-    @property
-    def part(self) -> Snapshot:
-        """What it covers."""
-
-    @property
-    def estimate(self) -> int | None:
-        """At most how many rows of the query it may find; None if unknown."""
-
-    def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
-        """At most `limit` rows of the query within its part, in order; AUDIT_SCHEMA."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Counts by value that the catalog's entries and the indexes of `segments` add up to.
@@ -106,7 +89,8 @@ class Answer:
 class CachedRowsScan:
     """All rows of `part` that meet the query's conditions, few enough to be kept.
 
-    Segments that were not searched with these conditions before are searched by DuckDB, once.
+    Segments that were not searched with these conditions before are searched by DuckDB, once. An
+    `estimate` is at most how many rows of the query there may be; None if unknown.
     """
 
     name: ClassVar[str] = "cached rows"
@@ -123,7 +107,7 @@ class CachedRowsScan:
         return taken(held, matches(self.query, held, self.part.watermark, self.after))
 
     def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
-        """See RowScan."""
+        """At most `limit` rows of the query within its part, in order; AUDIT_SCHEMA."""
         rows = self.rows(resources, work)
         return rows.take(first_of(rows, limit, self.query.order))
 
@@ -210,7 +194,7 @@ class DuckDBScan:
     after: Position | None = None
 
     def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
-        """See RowScan."""
+        """As `CachedRowsScan.first`."""
         part = in_order(self.part, self.query.order)
         days = part.days(self.query.order)
         is_wanted, bound = condition(self.query, part.watermark, self.after, days)

@@ -10,9 +10,9 @@ from analytics.model.filters import Order, Query
 from analytics.query.buckets import Bucket
 from analytics.query.newest_scan import RowBlock, RowGroupLookup, StoredGroup
 from analytics.query.ordered_scan import OrderedScan, are_disjoint
-from analytics.query.planner import Planner
+from analytics.query.planner import Planner, RowScan
 from analytics.query.reader import Reader
-from analytics.query.scans import CachedRowsScan, CountScan, DuckDBScan, RowScan
+from analytics.query.scans import CachedRowsScan, CountScan, DuckDBScan
 from analytics.statistics.zone_maps import prune
 from analytics.storage.segment_index import Head
 from analytics.storage.snapshot import Snapshot
