@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,14 +22,16 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-class Compressor(Protocol):
-    """Compresses one stream."""
+class Compressor:
+    """Compresses one stream; this one leaves it as it is."""
 
     def add(self, content: bytes) -> bytes:
         """The compressed `content`, flushed: everything added so far can be decoded."""
+        return content
 
     def finish(self) -> bytes:
         """The end of the stream; without it, readers see that the stream broke off."""
+        return b""
 
 
 def compressor(compression: Compression | None) -> Compressor:
@@ -43,15 +45,7 @@ def compressed(content: bytes, compression: Compression | None) -> bytes:
     return stream.add(content) + stream.finish()
 
 
-class _Plain:
-    def add(self, content: bytes) -> bytes:
-        return content
-
-    def finish(self) -> bytes:
-        return b""
-
-
-class _Gzip:
+class _Gzip(Compressor):
     """RFC 1952, without a time stamp: the same rows make the same bytes."""
 
     def __init__(self) -> None:
@@ -64,7 +58,7 @@ class _Gzip:
         return self._stream.flush()
 
 
-class _Zstd:
+class _Zstd(Compressor):
     """RFC 8878, one frame."""
 
     def __init__(self) -> None:
@@ -108,7 +102,7 @@ class ByteSink:
 
 
 _COMPRESSORS: Final[dict[Compression | None, Callable[[], Compressor]]] = {
-    None: _Plain,
+    None: Compressor,
     Compression.GZIP: _Gzip,
     Compression.ZSTD: _Zstd,
 }

@@ -49,7 +49,9 @@ class TextEncoder:
 
     def _parts(self, name: str, rows: pa.Table) -> list[Part]:
         if name == "tenant_id":
-            (text,) = self._spelt(name, pa.array([self._tenant_id], pa.string())).to_pylist()
+            (text,) = self._spelling.texts(
+                name, pa.array([self._tenant_id], pa.string())
+            ).to_pylist()
             return [constant(text, rows.num_rows)]
         values = _whole(rows.column(self._columns[name]))
         before, after = self._spelling.around(name)
@@ -63,23 +65,20 @@ class TextEncoder:
             if len(values.dictionary) <= len(values):
                 return [self._dictionary_part(name, values)]
             values = values.dictionary_decode()
-        return [one_each(self._spelt(name, values))]
+        return [one_each(self._spelling.texts(name, values))]
 
     def _dictionary_part(self, name: str, values: pa.DictionaryArray) -> Part:
         dictionary = values.dictionary
         known, texts = self._known.get(name, (None, None))
         if known is None or _place(known) != _place(dictionary):
             # The last text is for null.
-            nulls = self._spelt(name, pa.nulls(1, pa.string()))
-            texts = pa.concat_arrays([self._spelt(name, dictionary), nulls])
+            nulls = self._spelling.texts(name, pa.nulls(1, pa.string()))
+            texts = pa.concat_arrays([self._spelling.texts(name, dictionary), nulls])
             self._known[name] = dictionary, texts
         indices = values.indices.cast(_INDEX)
         if not indices.null_count:
             return Part(texts.slice(0, len(dictionary)), indices)
         return Part(texts, indices.fill_null(len(dictionary)))
-
-    def _spelt(self, name: str, values: pa.StringArray) -> pa.StringArray:
-        return self._spelling.texts(name, values)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -24,18 +24,14 @@ _TYPES: Final[dict[pa.DataType, IcebergType]] = {
 }
 
 
-def _column(column_id: int, name: str, kind: IcebergType, *, is_required: bool) -> NestedField:
-    return NestedField(field_id=column_id, name=name, field_type=kind, required=is_required)
-
-
 ICEBERG_SCHEMA: Final = Schema(
     *(
-        _column(column.field_id, column.name, _TYPES[column.type], is_required=column.is_required)
+        NestedField(column.field_id, column.name, _TYPES[column.type], column.is_required)
         for column in COLUMNS
     ),
     # Not required: readers that fill missing columns with null before they look at partitions
     # would refuse the file.
-    _column(TENANT_ID, TENANT_COLUMN, StringType(), is_required=False),
+    NestedField(TENANT_ID, TENANT_COLUMN, StringType(), required=False),
     schema_id=SCHEMA_VERSION,
 )
 """The columns of files under the field ids that are stored in them, and the tenant."""

@@ -19,7 +19,7 @@ def prune(snapshot: Snapshot, query: Query, after: Position | None = None) -> Sn
     return replace(
         snapshot,
         segments=tuple(s for s in snapshot.segments if may_match(s, query, mark, after)),
-        batches=tuple(b for b in snapshot.batches if batch_may_match(b, query, mark, after)),
+        batches=tuple(b for b in snapshot.batches if may_be_within(b, query, mark, after)),
     )
 
 
@@ -27,18 +27,11 @@ def may_match(
     segment: Segment, query: Query, watermark: int, after: Position | None = None
 ) -> bool:
     """False only if no row of `segment` up to `watermark` is in `query` behind `after`."""
-    return _may_be_within(segment, query, watermark, after) and all(
+    return may_be_within(segment, query, watermark, after) and all(
         any(_meanings_met(condition, value) for value in counts)
         for condition in query.conditions
         if (counts := _counts(segment, condition.column)) is not None
     )
-
-
-def batch_may_match(
-    batch: JournalBatch, query: Query, watermark: int, after: Position | None = None
-) -> bool:
-    """False only if no row of `batch` up to `watermark` is in `query` behind `after`."""
-    return _may_be_within(batch, query, watermark, after)
 
 
 def is_within(segment: Segment, query: Query, watermark: int) -> bool:
@@ -86,7 +79,7 @@ def _is_met_by_all(condition: Condition, segment: Segment) -> bool:
     return counts is not None and all(_meanings(condition, value) == {True} for value in counts)
 
 
-def _may_be_within(
+def may_be_within(
     rows: Segment | JournalBatch, query: Query, watermark: int, after: Position | None
 ) -> bool:
     """False only if no row up to `watermark` is within the query's bounds and behind `after`."""

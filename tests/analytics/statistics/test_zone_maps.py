@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
-from analytics.statistics.zone_maps import batch_may_match, known_counts, may_match
+from analytics.statistics.zone_maps import known_counts, may_be_within, may_match
 from analytics.storage.segment_metadata import Segment, describe
 from analytics.storage.segment_writer import newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of
@@ -98,7 +98,7 @@ def test_what_holds_a_match_is_never_skipped(rows, first_seq, query, watermark, 
 
     if found:
         assert may_match(segment, query, watermark, after)
-        assert batch_may_match(batch_of(rows, first_seq, DAY), query, watermark, after)
+        assert may_be_within(batch_of(rows, first_seq, DAY), query, watermark, after)
 
 
 @settings(max_examples=budget(80, 400))
@@ -210,8 +210,10 @@ def test_an_uncounted_column_is_not_known():
 def test_a_batch_is_skipped_by_its_bounds_and_its_first_seq():
     batch = replace(batch_of([sample_row(datetime(2026, 3, 4, 8, tzinfo=UTC))]), first_seq=5)
 
-    assert batch_may_match(batch, parse_query({"since": ["2026-03-04T08:00:00Z"]}), 5)
-    assert not batch_may_match(batch, parse_query({"since": ["2026-03-04T08:00:00.000001Z"]}), 5)
-    assert batch_may_match(batch, parse_query({"until": ["2026-03-04T08:00:00.000001Z"]}), 5)
-    assert not batch_may_match(batch, parse_query({"until": ["2026-03-04T08:00:00Z"]}), 5)
-    assert not batch_may_match(batch, Query(), 4)
+    assert may_be_within(batch, parse_query({"since": ["2026-03-04T08:00:00Z"]}), 5, None)
+    assert not may_be_within(
+        batch, parse_query({"since": ["2026-03-04T08:00:00.000001Z"]}), 5, None
+    )
+    assert may_be_within(batch, parse_query({"until": ["2026-03-04T08:00:00.000001Z"]}), 5, None)
+    assert not may_be_within(batch, parse_query({"until": ["2026-03-04T08:00:00Z"]}), 5, None)
+    assert not may_be_within(batch, Query(), 4, None)
