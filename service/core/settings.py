@@ -205,7 +205,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The upstream of the install proxy for an ecosystem; None: it serves none."""
         upstream: str = getattr(self, f"proxy_{ecosystem}_upstream")
         file_origins: tuple[str, ...] = getattr(self, f"proxy_{ecosystem}_file_origins")
-        return _registry(upstream, file_origins)
+        return parse_registry(upstream, file_origins) if upstream else None
 
     @property
     def retired_grace_s(self) -> float:
@@ -288,7 +288,8 @@ def load_settings(
     _check_tokens(settings)
     _check_registries(settings)
     _check_segments(settings, environment)
-    _check_base_url(settings.public_url)
+    if not _is_plain(settings.public_url):
+        raise InvalidSetting(f"{PREFIX}BASE_URL must be http:// or https://, a host, and no path")
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(
             f"{PREFIX}BASE_URL is required when listening on {settings.host}: browsers use"
@@ -331,10 +332,6 @@ def _check_tokens(settings: Settings) -> None:
         raise InvalidSetting(
             f"{PREFIX}METRICS_OPEN opens /metrics to all: set it or {PREFIX}METRICS_TOKEN, not both"
         )
-
-
-def _registry(url: str, file_origins: tuple[str, ...]) -> Registry | None:
-    return parse_registry(url, file_origins) if url else None
 
 
 def _check_registries(settings: Settings) -> None:
@@ -382,11 +379,6 @@ def _check_endpoints(settings: Settings, environment: Mapping[str, str]) -> None
                 f"{name} must be https:// for an object store on another machine: others could read"
                 " the rows; name the certificate of its authority in SSL_CERT_FILE"
             )
-
-
-def _check_base_url(url: str) -> None:
-    if not _is_plain(url):
-        raise InvalidSetting(f"{PREFIX}BASE_URL must be http:// or https://, a host, and no path")
 
 
 def _is_plain(url: str) -> bool:
