@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Final, Protocol, Self
+from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
 
@@ -141,16 +141,6 @@ class Search:
     words: tuple[ReadWord, ...] = ()
 
 
-class Rows(Protocol):
-    """What the reading of a search asks the log."""
-
-    async def has(self, filters: Mapping[str, FilterValues]) -> bool:
-        """Whether any row meets `filters`."""
-
-    async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
-        """The values of the filter `name` in these rows: of more than VALUES_READ_MAX, one more."""
-
-
 Read = Callable[[str], Awaitable[Sequence[Reading]]]
 
 
@@ -170,7 +160,7 @@ class SearchReader:
 
     people: People
     read: Read
-    rows: Rows
+    rows: "RowsOfLog"
 
     async def search(self, text: str) -> Search:
         """What `text` asks for. Raises InvalidQuery, with the field `q`; QueryTooSlow."""
@@ -494,11 +484,11 @@ async def read_search(
     """What `text` asks for in the log of `org`. Raises InvalidQuery, QueryTooSlow, StoreFault."""
     read = reader_for(services, org, caller)
     actors = await services.store.fetch(actors_by_name, org.id)
-    return await SearchReader(People(actors), read, _RowsOfLog(services, org)).search(text)
+    return await SearchReader(People(actors), read, RowsOfLog(services, org)).search(text)
 
 
 @dataclass(slots=True)
-class _RowsOfLog:
+class RowsOfLog:
     """The log of `org`, opened once a word may mean several things."""
 
     services: AuditServices
