@@ -1,7 +1,6 @@
 """Snapshots: all audit rows of one tenant at one instant."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 from analytics.cache.lru import ByteCache
@@ -31,46 +30,31 @@ def snapshot(transaction: Transaction, tenant_id: str, kept: ByteCache) -> Snaps
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _LiveSegments:
-    """The tenant's segments, newest first, and their ids in database order."""
-
-    ids: list[str]
-    segments: tuple[Segment, ...]
-
-
 def _segments(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tuple[Segment, ...]:
     """The tenant's segments, newest first; the same tuple until the set changes."""
     ids = list_ids(transaction, tenant_id)
-    known: _LiveSegments | None = kept.find(("segments", tenant_id))[1]
-    if known is not None and known.ids == ids:
-        return known.segments
-    by_id = {segment.segment_id: segment for segment in known.segments} if known else {}
+    known: tuple[Segment, ...]
+    known_ids, known = kept.find(("segments", tenant_id))[1] or ([], ())
+    if known_ids == ids:
+        return known
+    by_id = {segment.segment_id: segment for segment in known}
     missing = [segment_id for segment_id in ids if segment_id not in by_id]
     if missing:
         by_id |= load_segments(transaction, tenant_id, missing)
     segments = [by_id[segment_id] for segment_id in ids]
-    segments.sort(key=attrgetter("max_created_at"), reverse=True)
-    live = _LiveSegments(ids, tuple(segments))
-    kept.keep(("segments", tenant_id), live, len(ids) * LINE_BYTES)
-    return live.segments
-
-
-@dataclass(frozen=True, slots=True)
-class _LiveBatches:
-    """The tenant's batches and their first seqs, in order of acceptance."""
-
-    seqs: list[int]
-    batches: tuple[JournalBatch, ...]
+    live = tuple(sorted(segments, key=attrgetter("max_created_at"), reverse=True))
+    kept.keep(("segments", tenant_id), (ids, live), len(ids) * LINE_BYTES)
+    return live
 
 
 def _batches(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tuple[JournalBatch, ...]:
     """The tenant's batches, in order of acceptance; the same tuple until the set changes."""
     seqs = list_seqs(transaction, tenant_id)
-    known: _LiveBatches | None = kept.find(("batches", tenant_id))[1]
-    if known is not None and known.seqs == seqs:
-        return known.batches
-    by_seq = dict(zip(known.seqs, known.batches, strict=True)) if known else {}
+    known: tuple[JournalBatch, ...]
+    known_seqs, known = kept.find(("batches", tenant_id))[1] or ([], ())
+    if known_seqs == seqs:
+        return known
+    by_seq = dict(zip(known_seqs, known, strict=True))
     # By seq alone: `seqs` are the tenant's own, and a seq is given out once.
     by_seq |= {seq: kept.find(seq)[1] for seq in seqs if seq not in by_seq}
     missing = [seq for seq in seqs if by_seq[seq] is None]
@@ -78,9 +62,9 @@ def _batches(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tuple
         loaded = load_batches(transaction, tenant_id, missing)
         keep_batches(kept, loaded.values())
         by_seq |= loaded
-    live = _LiveBatches(seqs, tuple(by_seq[seq] for seq in seqs))
-    kept.keep(("batches", tenant_id), live, _size_of(live.batches))
-    return live.batches
+    live = tuple(by_seq[seq] for seq in seqs)
+    kept.keep(("batches", tenant_id), (seqs, live), _size_of(live))
+    return live
 
 
 def keep_batches(kept: ByteCache, batches: Iterable[JournalBatch]) -> None:
