@@ -246,7 +246,7 @@ class IcebergTable(TableFormat):
         parent = metadata.current_snapshot()
         snapshot_id = metadata.new_snapshot_id()
         added = [new_entry(segment, uri, snapshot_id) for segment, uri in change.added]
-        following = self._manifest_folder.change(
+        manifests, deleted = self._manifest_folder.change(
             self._manifests(parent) if parent else [], snapshot_id, added, removed
         )
         number = metadata.next_sequence_number()
@@ -259,7 +259,7 @@ class IcebergTable(TableFormat):
             sequence_number=number,
             avro_compression="deflate",
         ) as writer:
-            writer.add_manifests(following.manifests)
+            writer.add_manifests(manifests)
         self._files.sync([manifest_list])
         snapshot = Snapshot.model_validate(
             {
@@ -267,7 +267,7 @@ class IcebergTable(TableFormat):
                 "parent-snapshot-id": parent.snapshot_id if parent else None,
                 "sequence-number": number,
                 "manifest-list": manifest_list,
-                "summary": _summary(change, added, following.removed, parent),
+                "summary": _summary(change, added, deleted, parent),
                 "schema-id": ICEBERG_SCHEMA.schema_id,
             }
         )

@@ -113,14 +113,6 @@ def _bounds(seq: int, created_at: datetime) -> dict[int, bytes]:
 
 
 @dataclass(frozen=True)
-class NextManifests:
-    """The manifests of the next snapshot, and the entries of the files that it removes."""
-
-    manifests: list[ManifestFile]
-    removed: list[DataFileEntry]
-
-
-@dataclass(frozen=True)
 class ManifestFolder:
     """The manifests in `folder`, of a table whose columns are `schema`."""
 
@@ -140,10 +132,11 @@ class ManifestFolder:
         snapshot_id: int,
         added: list[DataFileEntry],
         removed: set[str],
-    ) -> NextManifests:
+    ) -> tuple[list[ManifestFile], list[DataFileEntry]]:
         """Write what the snapshot `snapshot_id` needs: `current` with `added`, without `removed`.
 
-        `removed` are URIs. New manifests are durable when this returns.
+        Returns its manifests, and the entries of the files that it removes. `removed` are URIs. New
+        manifests are durable when this returns.
         """
         kept = [
             manifest
@@ -172,7 +165,7 @@ class ManifestFolder:
                 loose += entries
             groups = pack(loose)
         groups += _chunks([entry._replace(is_deleted=True) for entry in deleted], ENTRIES_MAX)
-        return NextManifests(self._write(groups, snapshot_id) + kept, deleted)
+        return self._write(groups, snapshot_id) + kept, deleted
 
     def _read(self, manifest: ManifestFile) -> list[DataFileEntry]:
         """The entries of `manifest` but those that it deletes. Raises StorageFailed."""
