@@ -71,14 +71,10 @@ class _LoopShare:
 class LoopTurns:
     """Decides whose step runs next in one event loop. A group is an organisation, or an address."""
 
-    def __init__(
-        self,
-        observe: Callable[[str, float], object] = lambda *_: None,
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
+    def __init__(self, observe: Callable[[str, float], object]) -> None:
         """`observe` gets the tenant id of each request that ends, and the seconds of its steps."""
         self.observe = observe
-        self.clock = clock
+        self.clock: Callable[[], float] = perf_counter
         self.remembered: LRUCache[int, str] = LRUCache(REMEMBERED_MAX)
         """The organisations to which credentials belonged last, by a hash of these."""
 
@@ -151,18 +147,6 @@ class LoopTurns:
             self._next.cancel()
             self._next = None
             self._begin_soon()
-
-    def count_waiting(self) -> int:
-        """How many steps wait."""
-        return sum(len(share.waiting) for share in self._shares.values())
-
-    def count_held(self) -> int:
-        """For how many requests heavy steps are held, or were until HOLD_S was over."""
-        return len(self._held_until)
-
-    def count_groups(self) -> int:
-        """How many groups are remembered."""
-        return len(self._shares)
 
     def _share(self, group: str) -> _LoopShare:
         share = self._shares.get(group)
