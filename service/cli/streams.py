@@ -29,8 +29,12 @@ async def stream_list(client: Client, slug: str) -> CommandResult:
 
 @api_command(stream, "create", changes=True)
 @click.option("--name", required=True, help="Its name.")
-@click.option("--kind", required=True, help="webhook, splunk_hec, otlp, syslog or s3.")
-@click.option("--url", required=True, help="Where rows are sent: https://HOST/PATH.")
+@click.option(
+    "--kind",
+    required=True,
+    help="webhook, splunk_hec, otlp, syslog, s3, chat, pagerduty or mail.",
+)
+@click.option("--url", required=True, help="Where rows are sent, such as https://HOST/PATH.")
 @click.option("--format", help="wire (the default) or ocsf.")
 @click.option("--query", help="Filters, such as event=blocklist_hit.")
 @_AFTER

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import get_args
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from analytics.model.filters import FILTER_COLUMNS, PREFIX_PARAMETERS
+from service.audit.streams.sinks import SinkKind
 from service.cli.audit import audit
 from service.cli.root import root as main
 
@@ -50,6 +52,11 @@ def test_the_lists_of_commands_show_each_command_s_own_summary():
             for name in group.list_commands(context):
                 command = group.get_command(context, name)
                 assert f"{name} {command.get_short_help_str(100)}" in listed, words
+
+
+def test_every_kind_of_stream_is_named():
+    words = help_of(["stream", "create"]).replace(",", " ").replace(".", " ").split()
+    assert set(get_args(SinkKind)) <= set(words)
 
 
 def test_help_imports_neither_the_web_framework_nor_the_query_engine():

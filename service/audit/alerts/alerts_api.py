@@ -15,7 +15,7 @@ from analytics.query.buckets import Bucket
 from service.access.roles import Capability
 from service.audit.alerts.counting import count
 from service.audit.alerts.firings import NOTHING_USUAL, Fires, bursts, silences, usual_before
-from service.audit.alerts.rules import CHECKS, AlertRule, check_rule, parse_rule, rule_of
+from service.audit.alerts.rules import CHECKS, AlertRule, parse_rule, rule_of
 from service.audit.alerts.watcher import alert_of
 from service.audit.refusals import QUERY_REFUSALS, RULE_TOO_FINE, RULE_TOO_WIDE
 from service.audit.services import AuditServices
@@ -185,9 +185,11 @@ SHIPPED: Final = tuple(
 
 def parse_trial(given: dict[str, Any]) -> BacktestRequest:
     """The rule to try in a request's body. Raises Invalid."""
-    body = BacktestRequest.parse(given)
-    with errors_at("rule"):
-        return BacktestRequest(rule=check_rule(body.rule), days=body.days)
+    rule = given.get("rule")
+    if isinstance(rule, dict):
+        with errors_at("rule"):
+            given = given | {"rule": parse_rule(rule)}
+    return BacktestRequest.parse(given)
 
 
 @resource.get("list_alert_rules", "/rules", needs=Capability.AUDIT_READ, returns=AlertRuleList)

@@ -212,12 +212,8 @@ class AlertRule(Request):
 
 
 def parse_rule(given: dict[str, Any]) -> AlertRule:
-    """The rule in a request's body, see `check_rule`. Raises Invalid."""
-    return check_rule(AlertRule.parse(given))
-
-
-def check_rule(rule: AlertRule) -> AlertRule:
-    """`rule`, with what a Sigma rule says in its place. Raises Invalid."""
+    """The rule in a request's body, with what a Sigma rule says in its place. Raises Invalid."""
+    rule = AlertRule.parse(given)
     check_name(rule.name)
     if rule.sigma is not None:
         if len(rule.sigma) > SIGMA_CHARS_MAX:
@@ -263,6 +259,9 @@ def _parse_filters(rule: AlertRule) -> str:
     filters = parse_qs(query)
     if sum(map(len, filters.values())) > FILTERS_MAX:
         raise Invalid(f"query must have at most {FILTERS_MAX} filter values", field="query")
+    repositories = filters.get("repository_id", [])
+    if len(repositories) > 1 and REVOKED in repositories:
+        raise Invalid(f"query must have no repository_id beside {REVOKED}", field="query")
     if not filters.keys() <= FILTER_COLUMNS.keys():
         raise Invalid(
             "query must be filters without a time, such as event=blocklist_hit", field="query"

@@ -9,7 +9,7 @@ from service.audit.alerts.rules import parse_condition, parse_hours, parse_rule
 from service.core.errors import Invalid
 from tests.analytics.samples import sample_row
 from tests.conftest import START
-from tests.service.audit.alerts.watching import RULES, ask, create, fired, tried
+from tests.service.audit.alerts.watching import ALERTS, RULES, ask, create, fired, tried
 
 RULE = {"name": "Blocked", "query": "decision=BLOCKED"}
 SIGMA = """
@@ -41,6 +41,7 @@ correlation:
         ({"query": "package=a&last=7d"}, "query"),
         ({"query": "colour=red"}, "query"),
         ({"query": "&".join(f"actor=a{n}" for n in range(98))}, "at most 97 filter values"),
+        ({"query": "repository_id=@revoked&repository_id=7"}, "no repository_id beside @revoked"),
         ({"window": "5s"}, "window"),
         ({"window": "90d"}, "window"),
         ({"window": "30m", "kind": "silence"}, "window"),
@@ -66,6 +67,8 @@ async def test_a_wrong_rule_is_refused_at_its_field_and_changes_nothing(audit, w
     assert response.status_code == 400
     assert field in (await response.get_json())["error"]
     assert (await ask(audit, "get", RULES))["rules"] == []
+    tried = await ask(audit, "post", f"{ALERTS}/backtest", {"rule": RULE | wrong}, 400)
+    assert tried["error"] == f"rule: {(await response.get_json())['error']}"
 
 
 def test_each_shipped_rule_is_valid_and_off():
