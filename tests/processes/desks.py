@@ -6,11 +6,14 @@ import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from tests.budgets import IS_FULL
 from tests.interpreters import start_module
 from tests.processes.command_line import Ran, invoke
 from tests.processes.homes import CLI, DEADLINE_S, Server
+
+QUICK_SIGN_IN: Final = "tests.processes.quick_sign_in"
 
 
 class Desk:
@@ -61,7 +64,7 @@ def by_browser(
 ) -> Ran:
     """`countersign login`, or the command in `words`, while the owner decides in a browser."""
     process = start_module(
-        CLI,
+        CLI if IS_FULL else QUICK_SIGN_IN,
         *(words or ("login", server.url)),
         "--json",
         env=desk.environment(),
