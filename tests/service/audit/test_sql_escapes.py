@@ -190,10 +190,10 @@ BIG = [
     "SELECT repeat('x', 100_000) FROM range(1000)",
     "SELECT list(n) FROM range(1_000_000_000) r(n)",
     "SELECT string_agg(repeat('x', 1000), '') FROM range(10_000_000)",
-    "SELECT * FROM range(1_000_000_000) a(n) ORDER BY hash(n), n",
     "SELECT DISTINCT n FROM range(1_000_000_000) a(n)",
     "SELECT unnest(range(1_000_000_000)) ORDER BY 1 DESC",
     "SELECT lpad('x', 2_000_000_000, 'y')",
+    "SELECT * FROM range(1_000_000_000) a(n) ORDER BY hash(n), n",
 ]
 ENDLESS = [
     "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
@@ -224,9 +224,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(tmp_path_factory):
-    """A service with rows of both organisations, whose statements get four seconds and 512 MB."""
+    """A service with rows of both organisations, whose statements get 512 MB.
+
+    And more time than any of them needs on a busy machine: `stopped_soon` limits it.
+    """
     settings = settings_over(tmp_path_factory.mktemp("target"))
-    small = msgspec.structs.replace(settings, sql_max_s=4.0, sql_memory_mb=512)
+    small = msgspec.structs.replace(settings, sql_max_s=HANG_S, sql_memory_mb=512)
     async with running_world(small, SettableClock(), has_sealer=False) as world:
         audit = AuditWorld(world)
         for is_sealed in (True, False):
@@ -236,6 +239,11 @@ async def target(tmp_path_factory):
             if is_sealed:
                 await audit.seal()
         yield audit
+
+
+@pytest.fixture
+def stopped_soon(target, monkeypatch):
+    monkeypatch.setattr(target.services.sql_runner, "time_max_s", 4.0)
 
 
 def places(audit):
@@ -274,7 +282,7 @@ async def test_both_organisations_have_rows_there(target):
         assert (await answer.get_json())["rows"] == [[40]]
 
 
-@sample(60)
+@sample(24)
 @pytest.mark.parametrize("statement", [*FILES, *CATALOG, *STATEMENTS])
 async def test_what_is_not_a_select_of_the_view_is_refused(target, statement):
     status, text = await attempt(target, statement)
@@ -288,8 +296,9 @@ async def test_no_file_was_written(target):
     assert not [path for path in root.glob("**/*") if "stolen" in path.name]
 
 
-@sample(4)
+@sample(2)
 @pytest.mark.parametrize("statement", BIG)
+@pytest.mark.usefixtures("stopped_soon")
 async def test_what_is_too_big_is_bounded(target, statement):
     status, text = await attempt(target, statement)
 
@@ -299,8 +308,9 @@ async def test_what_is_too_big_is_bounded(target, statement):
     }
 
 
-@sample(2)
+@sample(1)
 @pytest.mark.parametrize("statement", ENDLESS)
+@pytest.mark.usefixtures("stopped_soon")
 async def test_what_does_not_end_is_stopped(target, statement):
     status, text = await attempt(target, statement)
 
@@ -315,8 +325,7 @@ async def test_no_row_of_another_organisation_is_found(target, statement):
     assert json.loads(text)["rows"] == []
 
 
-async def test_a_nested_statement_is_no_way_out(target, monkeypatch):
-    monkeypatch.setattr(target.services.sql_runner, "time_max_s", HANG_S)
+async def test_a_nested_statement_is_no_way_out(target):
     for depth in (10, 100_000 // 20):
         sql = "SELECT " + "(" * depth + "1" + ")" * depth
         status, _ = await attempt(target, sql[:8192])
