@@ -17,6 +17,7 @@ from service.access.callers import cli_caller
 from service.app.composition import Services
 from service.cli.client import PAGES_MAX, Client, org_path
 from service.cli.commands import CommandPlace
+from tests.budgets import IS_FULL
 from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import copy_data_dir
 from tests.evidence.logs import SomeWitness
@@ -321,14 +322,19 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("kind", HOSTILE)
 def test_an_answer_of_another_form_is_one_line_and_no_traceback(
-    prepared: Prepared, desk: Desk, tmp_path: Path, body: object
+    prepared: Prepared, desk: Desk, tmp_path: Path, kind: str
 ) -> None:
-    """`order` would raise it. A login may lead to another version, or to what took its place."""
-    with strange_server(partial(answers, body)) as (url, _):
+    """`order` would raise it. A login may lead to another version, or to what took its place.
+
+    In `make test` each command gets one of the bodies.
+    """
+    first = list(HOSTILE).index(kind)
+    tried = list(API) if IS_FULL else list(API)[first :: len(HOSTILE)]
+    with strange_server(partial(answers, HOSTILE[kind])) as (url, _):
         at = {"COUNTERSIGN_SERVER": url, "COUNTERSIGN_TOKEN": SECRET}
-        for name in API:
+        for name in tried:
             words = prepared.words(name, tmp_path)
             ran = desk.order(*words, given="a.b.c", **at)
             assert SECRET not in ran.out + ran.err, name
