@@ -52,6 +52,7 @@ def test_what_a_test_reaches_is_recorded(copy: Copy) -> None:
     assert f"{MODULE} IntervalIndex.first" in functions
 
 
+@only_full
 @pytest.mark.slow
 def test_chosen_tests_notice_a_change(copy: Copy) -> None:
     code = (REPOSITORY / MODULE).read_text()
@@ -66,6 +67,7 @@ def test_chosen_tests_notice_a_change(copy: Copy) -> None:
     assert f"FAILED {only[0]}" in said
 
 
+@only_full
 @pytest.mark.slow
 def test_an_endless_loop_ends_in_time(copy: Copy) -> None:
     code = (REPOSITORY / MODULE).read_text()
