@@ -8,6 +8,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit
+from tests.budgets import sample
 from tests.conftest import binding_body, bindings_path
 
 __all__ = ["visit"]  # a fixture
@@ -108,6 +109,7 @@ def test_a_session_that_has_ended_leads_to_the_sign_in(visit: Visits):
     visit.complaints = [text for text in visit.complaints if "status of 401" not in text]
 
 
+@sample(2)
 @pytest.mark.parametrize("status", [429, 503, None])
 def test_a_failure_while_typing_is_told_and_the_page_stays_until_enter(
     visit: Visits, status: int | None
@@ -146,6 +148,7 @@ def test_a_failure_while_typing_is_told_and_the_page_stays_until_enter(
     visit.complaints = [text for text in visit.complaints if "Failed to load" not in text]
 
 
+@sample(2)
 @pytest.mark.parametrize("size", [WIDE, PHONE])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible(visit: Visits, size: dict[str, int], scheme: str):

@@ -71,7 +71,7 @@ def state_of(home: Home, export_id: str) -> str:
     return home.ask("audit", "exports", "show", "--org", "acme", export_id)["state"]
 
 
-@sample(2)
+@sample(1)
 @pytest.mark.parametrize(
     ("form", "coding"),
     [

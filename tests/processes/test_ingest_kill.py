@@ -19,7 +19,7 @@ from tests.processes.homes import Home, Server, all_entries, eventually
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATH = "/api/v1/admin/orgs/acme/audit/events"
-KILLS = budget(2, 52)
+KILLS = budget(1, 52)
 CLIENTS = 4
 BATCH = 25
 DAYS = 3

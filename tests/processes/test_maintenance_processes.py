@@ -51,7 +51,7 @@ OF_EACH_PROCESS = {
     "ask_registries_again",
 }
 pytestmark = pytest.mark.usefixtures("own_forkserver")
-WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
+WORKERS = pytest.mark.parametrize("workers", [pytest.param("1", marks=only_full), "2"])
 
 
 class Sender:
@@ -189,6 +189,7 @@ def test_only_sealing_and_streams_compete_for_the_processor(home: Home) -> None:
     assert os.sched_getscheduler(server.process.pid) == os.SCHED_OTHER
 
 
+@sample(2)
 @pytest.mark.parametrize("name", ["seal", "streams", "maintenance"])
 def test_one_that_is_killed_is_replaced_and_goes_on(home: Home, name: str) -> None:
     server, sender = home.serve(**EAGER), Sender()

@@ -95,7 +95,7 @@ def merge(lake: SampleLake, segment: Segment, segment_id: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(budget(3, 40)))
+@pytest.mark.parametrize("seed", range(budget(2, 40)))
 def test_no_answer_depends_on_the_queries_before_it(lake, monkeypatch, seed):
     dice = random.Random(seed)
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", dice.choice([2, 5, 100]))

@@ -27,7 +27,7 @@ from tests.conftest import START
 from tests.service.audit.evidence.proving import sign
 from tests.service.audit.pruning import DAY, always_on, prune
 
-FLIPS = budget(100, 1_000)
+FLIPS = budget(40, 1_000)
 """Of each seed; `make test-all` tries 10,000."""
 
 COLUMNS: dict[str, tuple[type[Base], str]] = {

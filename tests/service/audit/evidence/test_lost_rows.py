@@ -11,6 +11,7 @@ from service.audit.backup.segment_restore import give_up
 from service.store.catalog import list_live_segments
 from service.store.tables import EvidenceTree, JournalEntry, LostSegment
 from tests.analytics.samples import sample_row
+from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, START
 from tests.crashes import PowerCut, power_cut_after
 from tests.service.audit.evidence.proving import answer, prove, refusal, sign
@@ -18,6 +19,8 @@ from tests.service.audit.pruning import DAY, always_on
 from tests.service.audit.pruning import prune as prune_days
 
 LOST_DAY = START - 2 * DAY
+STRIDE = budget(3, 1)
+"""Between the steps at which a crash is tried."""
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ async def test_a_segment_that_cannot_be_read_now_is_not_lost(lossy):
 
 
 async def test_a_crash_at_any_step_counts_a_loss_once(lossy):
-    for steps in count():
+    for steps in count(step=STRIDE):
         try:
             with power_cut_after(steps, lossy.services.store):
                 await compare(lossy)
@@ -176,7 +179,7 @@ async def test_a_crash_at_any_step_of_pruning_leaves_no_difference(lossy):
     await lossy.accept([sample_row(lossy.clock())])
     await sign(lossy)
     await compare(lossy)
-    for steps in count():
+    for steps in count(step=STRIDE):
         try:
             with power_cut_after(steps, lossy.services.store):
                 await prune_days(lossy)

@@ -95,7 +95,7 @@ async def _page(demo: Demo, text: str) -> list[dict[str, Any]]:
     return list((await answer.get_json())["entries"])
 
 
-@sample(80)
+@sample(30)
 @pytest.mark.parametrize(("search", "expected"), SEARCHES)
 async def test_a_search_finds_its_rows_or_names_the_nearest(
     demo: Demo, ids: dict[str, str], search: str, expected: str
@@ -118,7 +118,7 @@ async def test_a_search_finds_its_rows_or_names_the_nearest(
     assert unknown[name]["nearest"].startswith(nearest)
 
 
-@sample(8)
+@sample(4)
 @pytest.mark.parametrize(("search", "expected"), SEARCHES)
 async def test_the_command_finds_the_same(
     demo: Demo, ids: dict[str, str], search: str, expected: str, capsys: pytest.CaptureFixture[str]
