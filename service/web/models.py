@@ -20,6 +20,7 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Meta, Struct, UnsetType, ValidationError, inspect
@@ -361,15 +362,22 @@ def _fields(model: type[Request]) -> tuple[_Field, ...]:
     )
 
 
-@cache
-def _row_fields(model: type[Answer]) -> tuple[tuple[str, Callable[[Any], object] | None], ...]:
+_RowFields = tuple[tuple[str, Callable[[Any], object] | None], ...]
+# Weak: a class that outlives its module, as a process ends, keeps all that this has imported, and
+# DuckDB prints forty lines about that.
+_ROW_FIELDS: Final = WeakKeyDictionary[type[Answer], _RowFields]()
+
+
+def _row_fields(model: type[Answer]) -> _RowFields:
     """The fields of `model` by name, each with what writes its instants, if it has those."""
-    info = inspect.type_info(model)
-    assert isinstance(info, inspect.StructType)  # noqa: S101 - a model is one
-    return tuple(
-        (field.name, _INSTANTS.get(getattr(_bare(field.type), "pattern", None) or ""))
-        for field in info.fields
-    )
+    if model not in _ROW_FIELDS:
+        info = inspect.type_info(model)
+        assert isinstance(info, inspect.StructType)  # noqa: S101 - a model is one
+        _ROW_FIELDS[model] = tuple(
+            (field.name, _INSTANTS.get(getattr(_bare(field.type), "pattern", None) or ""))
+            for field in info.fields
+        )
+    return _ROW_FIELDS[model]
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:

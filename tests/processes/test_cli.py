@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.conftest import ISSUER, bindings_path
-from tests.processes.homes import PLATFORM, all_entries
+from tests.interpreters import run_module
+from tests.processes.homes import CLI, PLATFORM, all_entries
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +72,15 @@ def test_a_refusal_is_one_line_and_exit_code_1(quiet_home, words, refusal):
 
     assert ran.code == REFUSED
     assert ran.refusal.startswith(refusal)
+
+
+def test_a_command_that_has_ended_says_nothing_more(home):
+    """DuckDB lists on standard error what is not released when a process ends."""
+    words = ("alert", "rule", "create", "--org", "acme", "New", "--query", "event=blocklist_hit")
+    ran = run_module(CLI, *words, is_fresh=True, env=home.environment())
+
+    assert ran.returncode == 0
+    assert "leaked" not in ran.stderr.decode()
 
 
 @pytest.mark.parametrize(
