@@ -17,7 +17,7 @@ from service.store.journal import list_batches
 from service.store.lost_segments import list_losses
 from service.store.organisations import list_orgs
 from service.store.tables import JournalEntry, Organisation, SegmentEntry
-from service.store.verification import load_verification
+from service.store.verification import count_verified, list_damaged
 
 
 async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
@@ -44,13 +44,12 @@ async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
 async def verification_data(session: AsyncSession, since: datetime) -> dict[str, Any]:
     """How many segments were verified since `since`, of how many, what is damaged, what is lost."""
     slugs = {org.id: org.slug for org in await list_orgs(session)}
-    state = await load_verification(session, since)
+    counts = await count_verified(session, since)
+    damaged = await list_damaged(session)
     losses = await list_losses(session)
     return {
-        "segments": state.segments,
-        "verified": state.verified,
-        "unread": state.unread,
-        "oldest_at": optional_us(state.oldest_at),
+        **counts,
+        "oldest_at": optional_us(counts["oldest_at"]),
         "damaged": [
             {
                 "org": slugs[each.tenant_id],
@@ -60,7 +59,7 @@ async def verification_data(session: AsyncSession, since: datetime) -> dict[str,
                 "rows": each.rows,
                 "damage": each.damage,
             }
-            for each in state.damaged
+            for each in damaged
         ],
         "lost": [
             {

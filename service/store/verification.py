@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -39,20 +39,6 @@ class StoredDamage:
     path: str
     rows: int
     damage: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """How many live segments there are, and how many of them were verified since an instant.
-
-    `unread` were written since then and not verified yet. `oldest_at` is the oldest verification.
-    """
-
-    segments: int
-    verified: int
-    unread: int
-    oldest_at: datetime | None
-    damaged: Sequence[StoredDamage]
 
 
 async def list_unverified(session: AsyncSession, before: datetime, limit: int) -> list[Segment]:
@@ -136,17 +122,20 @@ async def set_batch_damage(
         await session.execute(entry.values(damage=fault.text))
 
 
-async def load_verification(session: AsyncSession, since: datetime) -> Verification:
-    """How much was verified since `since`, and what is damaged."""
+async def count_verified(session: AsyncSession, since: datetime) -> dict[str, Any]:
+    """How many live `segments` there are, and how many of them were `verified` since `since`.
+
+    `unread` were written since then and not verified yet. `oldest_at` is the oldest verification.
+    """
     verified_at = SegmentEntry.verified_at
+    is_unread = (verified_at.is_(None), SegmentEntry.sealed_at >= since)
     counts = select(
-        func.count(),
-        func.count().filter(verified_at >= since),
-        func.count().filter(verified_at.is_(None), SegmentEntry.sealed_at >= since),
-        func.min(verified_at),
+        func.count().label("segments"),
+        func.count().filter(verified_at >= since).label("verified"),
+        func.count().filter(*is_unread).label("unread"),
+        func.min(verified_at).label("oldest_at"),
     ).where(_IS_LIVE)
-    segments, verified, unread, oldest_at = (await session.execute(counts)).one()
-    return Verification(segments, verified, unread, oldest_at, await list_damaged(session))
+    return {**(await session.execute(counts)).mappings().one()}
 
 
 async def count_damaged(session: AsyncSession) -> int:
