@@ -17,7 +17,7 @@ from service.audit.leased_job import DeferredErrors, LeasedJob
 from service.core.ids import new_id
 from service.store.catalog import (
     SegmentedDay,
-    add_segment,
+    add_segments,
     list_segmented_days,
     list_segments,
     list_unportable,
@@ -119,7 +119,7 @@ class Compactor(LeasedJob):
             # A part that was merged or pruned meanwhile would come back as rows of the new segment.
             if await retire_segments(work.session, parts, work.now) != len(parts):
                 raise LeaseLost("segments were retired by another process")
-            await add_segment(work.session, merged, work.now)
+            await add_segments(work.session, [merged], work.now)
         _log.info("segments_merged", segment=merged.segment_id, of=len(parts), rows=merged.rows)
 
     async def _merge_what_fits(self, segments: list[Segment]) -> tuple[list[Segment], Segment]:

@@ -111,9 +111,7 @@ async def list_places(session: AsyncSession) -> dict[str, tuple[str, date]]:
 
 async def is_live(session: AsyncSession, segment_id: str) -> bool:
     """True until the segment is retired."""
-    query = select(SegmentEntry.id).where(
-        SegmentEntry.id == segment_id, SegmentEntry.retired_at.is_(None)
-    )
+    query = select(SegmentEntry.id).where(SegmentEntry.id == segment_id, _IS_LIVE)
     return await session.scalar(query) is not None
 
 
@@ -140,14 +138,8 @@ def load_segments(
 
 async def list_segments(session: AsyncSession, tenant_id: str, day: date) -> list[Segment]:
     """The tenant's live segments of one day."""
-    query = _LIVE_SEGMENTS.where(SegmentEntry.day == day)
-    lines = await session.execute(query, {"tenant_id": tenant_id})
-    return [Segment(*line) for line in lines]
-
-
-async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
-    """Add `segment` to the catalog; readers see it from the commit on."""
-    await add_segments(session, [segment], sealed_at)
+    of_day = SegmentEntry.tenant_id == tenant_id, SegmentEntry.day == day
+    return await _list(session, _SEGMENTS.where(_IS_LIVE, *of_day))
 
 
 async def add_segments(
@@ -155,7 +147,8 @@ async def add_segments(
 ) -> None:
     """Add `segments` to the catalog in one statement: other writers wait meanwhile.
 
-    Rows of a segment with a seq base were received at `sealed_at`.
+    Readers see them from the commit on. Rows of a segment with a seq base were received at
+    `sealed_at`.
     """
     await session.execute(insert(SegmentEntry), [_line(segment, sealed_at) for segment in segments])
 

@@ -49,7 +49,7 @@ from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
 from service.orgs.teams import create_team, set_team_admin
 from service.packages.policy.repository import set_policy
-from service.store.catalog import add_segment
+from service.store.catalog import add_segments
 from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.organisations import find_org
 from service.store.store import UnitOfWork
@@ -337,7 +337,7 @@ async def _store(
         if rows.num_rows == 0:
             continue
         segment = await services.lake.store_rows(org.id, day.day, new_id("seg"), rows)
-        await add_segment(work.session, segment, work.now)
+        await add_segments(work.session, [segment], work.now)
         work.session.add_all(export_entries(org.id, Tier(org.tier), rows))
         done += segment.rows
         on_progress(done, total)

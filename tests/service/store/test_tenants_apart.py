@@ -11,7 +11,7 @@ from analytics.model.filters import Query, parse_query
 from analytics.storage.journal_batches import JournalPart
 from service.app.bootstrap import prepare
 from service.audit.lake import Lake
-from service.store.catalog import add_segment, list_ids, load_segments
+from service.store.catalog import add_segments, list_ids, load_segments
 from service.store.engine_factory import create_engines
 from service.store.journal import (
     append,
@@ -35,7 +35,7 @@ async def seal(store, lake, tenant_id: str, segment_id: str) -> None:
         part = JournalPart(tenant_id, START.date(), segment_id, batches)
         (segment,) = await lake.seal([part])
         assert await remove_batches(work.session, batches) == len(batches)
-        await add_segment(work.session, segment, work.now)
+        await add_segments(work.session, [segment], work.now)
 
 
 async def visible(store, lake, tenant_id: str, query: Query) -> list[str]:
