@@ -30,8 +30,17 @@ ALERT_INTERVAL_S: Final = 10.0
 
 def own_jobs(services: Services) -> list[Maintenance]:
     """What each process that serves runs for itself."""
-    loops = write_behind, key_renewal, suspicion, asking_again
-    return [loop(services) for loop in loops]
+    again = partial(services.proxy.ask_again, services.settings.platform_tenant_id)
+    renew = BackgroundJob("renew_keys", 0, services.keys.refresh_due)
+    verify = BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))
+    ask = BackgroundJob("ask_registries_again", ASK_AGAIN_INTERVAL_S, again)
+    return [
+        write_behind(services),
+        # In loops of their own: an issuer, and a registry, may be slow.
+        _loop(services, KEY_RENEWAL_INTERVAL_S, renew),
+        _loop(services, WRITE_BEHIND_INTERVAL_S, verify),
+        _loop(services, ASK_AGAIN_INTERVAL_S, ask),
+    ]
 
 
 def seal_jobs(services: Services) -> list[Maintenance]:
@@ -46,16 +55,26 @@ def busy_jobs(services: Services) -> list[Maintenance]:
 
 def stream_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs that is much work and in less of a hurry."""
-    return [streaming(services)]
+    # The tasks of streams go on between two rounds.
+    job = BackgroundJob("deliver_streams", 0, services.deliveries.deliver_due)
+    return [_loop(services, ROUND_S, job)]
 
 
 def other_jobs(services: Services) -> list[Maintenance]:
     """What one process over a data dir runs besides, and what may wait."""
+    settings = services.settings
+    every_s = settings.seal_interval_s
+    cosign = BackgroundJob(
+        "cosign_checkpoints", settings.checkpoint_interval_s, services.cosigner.cosign_due
+    )
+    match = BackgroundJob("match_installs", every_s, services.retro.match_due)
+    watch = BackgroundJob("watch_alerts", ALERT_INTERVAL_S, services.alerts.watch_due)
     return [
         maintenance(services),
-        cosigning(services),
-        matching(services),
-        alerting(services),
+        # In loops of their own: witnesses may be slow, installs many, and counts take seconds.
+        _loop(services, every_s, cosign),
+        _loop(services, every_s, match),
+        _loop(services, ALERT_INTERVAL_S, watch),
         housekeeping(services),
         scrubbing(services),
     ]
@@ -102,38 +121,10 @@ def signing(services: Services) -> Maintenance:
     return _loop(services, settings.seal_interval_s, job)
 
 
-def cosigning(services: Services) -> Maintenance:
-    """The job that asks witnesses, in a loop of its own: they may be slow."""
-    settings, cosign = services.settings, services.cosigner.cosign_due
-    job = BackgroundJob("cosign_checkpoints", settings.checkpoint_interval_s, cosign)
-    return _loop(services, settings.seal_interval_s, job)
-
-
-def matching(services: Services) -> Maintenance:
-    """The job that compares past installs with new rules, in a loop of its own: it may be long."""
-    every_s = services.settings.seal_interval_s
-    return _loop(
-        services, every_s, BackgroundJob("match_installs", every_s, services.retro.match_due)
-    )
-
-
-def alerting(services: Services) -> Maintenance:
-    """The job that evaluates alert rules, in a loop of its own: counts may take seconds."""
-    job = BackgroundJob("watch_alerts", ALERT_INTERVAL_S, services.alerts.watch_due)
-    return _loop(services, ALERT_INTERVAL_S, job)
-
-
 def sealing(services: Services) -> Maintenance:
     """The job that requests ask for, in a loop of its own: it does not wait for a merge."""
     every_s, sealer = services.settings.seal_interval_s, services.sealer
     return _loop(services, every_s, BackgroundJob("seal", every_s, sealer.seal_due, sealer.wanted))
-
-
-def streaming(services: Services) -> Maintenance:
-    """The job that delivers streams; its tasks go on between two rounds."""
-    return _loop(
-        services, ROUND_S, BackgroundJob("deliver_streams", 0, services.deliveries.deliver_due)
-    )
 
 
 def write_behind(services: Services) -> Maintenance:
@@ -185,26 +176,10 @@ def scrubbing(services: Services) -> Maintenance:
     )
 
 
-def suspicion(services: Services) -> Maintenance:
-    """The verification of what requests of this process could not read; each process does it."""
-    job = BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))
-    return _loop(services, WRITE_BEHIND_INTERVAL_S, job)
-
-
-def asking_again(services: Services) -> Maintenance:
-    """The second look at what documents lacked, in a loop of its own: a registry may be slow."""
-    again = partial(services.proxy.ask_again, services.settings.platform_tenant_id)
-    job = BackgroundJob("ask_registries_again", ASK_AGAIN_INTERVAL_S, again)
-    return _loop(services, ASK_AGAIN_INTERVAL_S, job)
-
-
 async def verify_suspects(services: Services) -> bool:
-    """Report damaged indexes; verify segments and batches, True if there was any of these."""
+    """Report damaged indexes; verify segments and batches, True if there was any of these.
+
+    Each process does it: they are what its own requests could not read.
+    """
     await services.indexer.report_damaged()
     return await services.scrubber.verify_suspects()
-
-
-def key_renewal(services: Services) -> Maintenance:
-    """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
-    job = BackgroundJob("renew_keys", 0, services.keys.refresh_due)
-    return _loop(services, KEY_RENEWAL_INTERVAL_S, job)

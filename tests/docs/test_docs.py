@@ -11,16 +11,7 @@ from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from analytics.storage.integrity import FaultKind
 from service.access.roles import Capability, Role
-from service.app.background_jobs import (
-    cosigning,
-    housekeeping,
-    maintenance,
-    matching,
-    own_jobs,
-    scrubbing,
-    signing,
-    streaming,
-)
+from service.app.background_jobs import all_jobs, own_jobs
 from service.app.declarations import apply_org, parse_declaration
 from service.ci.verifier.codes import Detail, FailureCode
 from service.cli.files import read_toml
@@ -216,17 +207,8 @@ def test_every_failure_of_a_token_is_documented() -> None:
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     """An alert needs the names of the jobs."""
     services = world.services
-    for loop in (
-        maintenance,
-        signing,
-        cosigning,
-        matching,
-        housekeeping,
-        scrubbing,
-        streaming,
-        own_jobs,
-    ):
-        loop(services)
+    for jobs_of in (own_jobs, all_jobs):
+        jobs_of(services)
     exposed = services.metrics.exposition().decode()
     jobs = set(re.findall(r'maintenance_failures_total\{task="(\w+)"\}', exposed))
     (said,) = re.findall(r"The jobs are (.*?)\.", read("operations.md"))
