@@ -89,7 +89,7 @@ _log = structlog.get_logger(__name__)
 EXTENSION = "countersign"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Installs:
     """What decides about packages, and serves them."""
 
@@ -100,7 +100,7 @@ class _Installs:
     proxy: ProxyServices
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Trust:
     """What decides who a caller is and what they may do."""
 
@@ -171,8 +171,11 @@ class Services(_Trust, _SegmentJobs, _Installs, OperatorServices):
             self.sender,
             readers=(read_advisory, read_package, read_rule),
         )
-        policy = PolicyServices(*shared, self.lake, self.policies, self.listings, self.worker)
-        bindings = self.binding_services()
+        listings = ListedReleases(self.proxy.registries, self.proxy.artifacts)
+        policy = PolicyServices(*shared, self.lake, self.policies, listings, self.worker)
+        bindings = BindingServices(*shared, self.issuers, self.keys.keys_for)
+        scrapes = Scrapes(self.store, self.metrics, self.clock, self.settings.metrics_max_age_s)
+        scrape_token = None if self.settings.metrics_open else self.settings.metrics_token
         return (
             BaseServices(*shared),
             audit,
@@ -182,27 +185,11 @@ class Services(_Trust, _SegmentJobs, _Installs, OperatorServices):
             self.token_issuer,
             self.proxy,
             self.sign_in,
-            self._system_services(),
+            SystemServices(self.store, self.lake, scrapes, scrape_token, self.proxy.circuits),
             DashboardServices(*shared, audit, bindings, self.sign_in),
             self.live,
             self.packages,
             self.clock_guard,
-        )
-
-    def _system_services(self) -> SystemServices:
-        scrapes = Scrapes(self.store, self.metrics, self.clock, self.settings.metrics_max_age_s)
-        token = None if self.settings.metrics_open else self.settings.metrics_token
-        return SystemServices(self.store, self.lake, scrapes, token, self.proxy.circuits)
-
-    @property
-    def listings(self) -> ListedReleases:
-        """What registries list, as far as the proxy knows."""
-        return ListedReleases(self.proxy.registries, self.proxy.artifacts)
-
-    def binding_services(self) -> BindingServices:
-        """The group for bindings and explanations."""
-        return BindingServices(
-            self.settings, self.clock, self.access, self.store, self.issuers, self.keys.keys_for
         )
 
     async def flush(self) -> None:
@@ -275,13 +262,7 @@ def _installs(
             for ecosystem, facts in ECOSYSTEMS.items()
         },
     )
-    return _Installs(
-        installers=installers,
-        policies=policies,
-        packages=packages,
-        upstream_http=upstream_http,
-        proxy=proxy,
-    )
+    return _Installs(installers, policies, packages, upstream_http, proxy)
 
 
 def _trust(
@@ -313,15 +294,7 @@ def _trust(
         timedelta(seconds=settings.install_token_s),
     )
     return _Trust(
-        issuers=issuers,
-        keys=keys,
-        binding_use=binding_use,
-        key_use=key_use,
-        rejected=rejected,
-        verifier=verifier,
-        authenticator=authenticator,
-        access=access,
-        token_issuer=token_issuer,
+        issuers, keys, binding_use, key_use, rejected, verifier, authenticator, access, token_issuer
     )
 
 
@@ -364,17 +337,6 @@ def _segment_jobs(
     )
 
 
-def _lake(settings: Settings, store: Store, metrics: Metrics, loop_turns: LoopTurns) -> Lake:
-    return Lake(
-        settings,
-        metrics.segment_cache if settings.segments_url else None,
-        prefix_guard(settings, store),
-        metrics.query_turns,
-        metrics.export_turns,
-        loop_turns.have_several_tenants,
-    )
-
-
 def build_services(
     settings: Settings,
     clock: Clock,
@@ -391,7 +353,14 @@ def build_services(
     clock = store.clock  # what is compared with stored times is of the same clock
     metrics = Metrics(is_shared=METRICS_FOLDER in os.environ, is_serving=is_serving)
     loop_turns = LoopTurns(metrics.request_ended)
-    lake = _lake(settings, store, metrics, loop_turns)
+    lake = Lake(
+        settings,
+        metrics.segment_cache if settings.segments_url else None,
+        prefix_guard(settings, store),
+        metrics.query_turns,
+        metrics.export_turns,
+        loop_turns.have_several_tenants,
+    )
     offline = None if is_serving else NO_NETWORK
     http = outgoing_client(offline or transport)
     trust = _trust(settings, store, clock, http, metrics)

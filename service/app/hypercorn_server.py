@@ -10,7 +10,7 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -289,8 +289,8 @@ class Connection:
         """Write in parts: the time limit is for a lack of progress, not for the whole write."""
         try:
             async with self.send_lock:
-                for part in _parts(data):
-                    self.writer.write(part)
+                for start in range(0, len(data), PART_BYTES):
+                    self.writer.write(data[start : start + PART_BYTES])
                     # Less than that the buffer takes at once, and a time limit costs 3 µs.
                     if self.writer.transport.get_write_buffer_size() > PART_BYTES:
                         async with asyncio.timeout(self.config.send_timeout_s):
@@ -444,10 +444,6 @@ class Http1(H11Protocol):
     async def _begin_dropping(self) -> None:
         self._is_answered = True
         await self._send_on(Unread())
-
-
-def _parts(data: bytes) -> Iterator[bytes]:
-    return (data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES))
 
 
 async def serve(

@@ -13,6 +13,7 @@ from service.audit.tenant_log import open_log
 from service.packages.policy import preview as limits
 from service.packages.policy.document import parse_policy
 from service.packages.policy.preview import Preview, preview_policy
+from service.packages.proxy.registries import ListedReleases
 from tests.conftest import BY_OPERATOR
 from tests.service.packages.proxy.proxied import OLD, Proxied, wheel_of
 
@@ -43,7 +44,8 @@ async def previewed(
     services, now = services or proxied.world.services, proxied.clock.now
     log = await open_log(services.store, services.lake, proxied.world.acme, now)
     policy = parse_policy(document)
-    return await preview_policy(log, policy, services.listings, services.worker, now, 10.0)
+    listings = ListedReleases(services.proxy.registries, services.proxy.artifacts)
+    return await preview_policy(log, policy, listings, services.worker, now, 10.0)
 
 
 async def test_installs_of_young_releases_are_counted(proxied: Proxied) -> None:

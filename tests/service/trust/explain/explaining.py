@@ -1,6 +1,6 @@
 """What the tests of explanations share: acme's bindings, and tokens explained over HTTP."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from joserfc.jwk import RSAKey
@@ -8,6 +8,7 @@ from joserfc.jwk import RSAKey
 from service.ci.issuers.issuers import Issuer as KnownIssuer
 from service.ci.issuers.jwks import SigningKey, SigningKeys
 from service.ci.issuers.key_source import KeysFor
+from service.trust.bindings.services import BindingServices
 from service.trust.explain.explain_api import (
     ExplainedToken,
     ExplainInput,
@@ -56,8 +57,11 @@ def published(issuer: Issuer) -> SigningKeys:
 
 async def explained_token(world: World, token: str, keys: KeysFor) -> ExplainedToken:
     """What is said of `token` with the issuer's `keys`."""
+    own = world.services
+    services = BindingServices(
+        own.settings, own.clock, own.access, own.store, own.issuers, keys_for=keys
+    )
     asked = ExplainInput.from_token(token)
-    services = replace(world.services.binding_services(), keys_for=keys)
     return explanation_form(await explain_input(services, asked, world.acme))
 
 
