@@ -226,9 +226,12 @@ class Client(AbstractAsyncContextManager["Client"]):
         self._credential = credential
         self._sign_in_again = sign_in_again
         host = urlsplit(server).hostname or ""
+        headers = {"user-agent": user_agent(), "accept": "application/json"}
+        if transport is not None:
+            headers["accept-encoding"] = "identity"
         self._http = httpx2.AsyncClient(
             base_url=server,
-            headers=_headers(is_remote=transport is None),
+            headers=headers,
             timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,
             # Which takes 30 ms to read, and is only for the network.
@@ -518,11 +521,6 @@ async def _pieces(file: Path, size: int, show: Callable[[int, int], None]) -> As
         while piece := opened.read(_PIECE_BYTES):
             yield piece
             show(opened.tell(), size)
-
-
-def _headers(*, is_remote: bool) -> dict[str, str]:
-    headers = {"user-agent": user_agent(), "accept": "application/json"}
-    return headers if is_remote else {**headers, "accept-encoding": "identity"}
 
 
 def user_agent() -> str:

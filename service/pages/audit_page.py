@@ -18,7 +18,6 @@ from analytics.model.filters import (
     InvalidQuery,
     Order,
     Query,
-    Term,
     literal,
     only,
     parse_query,
@@ -349,7 +348,9 @@ async def filter_values(call: PageCall, query: FilterFieldQuery) -> ResponseRetu
     """
     if query.name not in COMPLETED:
         raise Invalid(f"name must be one of {', '.join(COMPLETED)}", field="name")
-    typed = _typed(query.name, query.prefix)
+    if len(query.prefix) > PREFIX_CHARS_MAX:
+        raise Invalid(f"prefix must be at most {PREFIX_CHARS_MAX} characters", field="prefix")
+    typed = parse_term(query.name, query.prefix)
     beginning = Condition(
         FILTER_COLUMNS[query.name], (replace(typed, is_prefix=True, is_negated=False),)
     )
@@ -362,9 +363,3 @@ async def filter_values(call: PageCall, query: FilterFieldQuery) -> ResponseRetu
     values = await log.values(within, beginning.column, COMPLETIONS_MAX, COMPLETION_MAX_S)
     negation = "!" if typed.is_negated else ""
     return json_answer({"values": [f"{negation}{literal(value)}" for value, _ in values]})
-
-
-def _typed(name: str, text: str) -> Term:
-    if len(text) > PREFIX_CHARS_MAX:
-        raise Invalid(f"prefix must be at most {PREFIX_CHARS_MAX} characters", field="prefix")
-    return parse_term(name, text)

@@ -94,7 +94,8 @@ def navigation(caller: Caller, org: Organisation) -> dict[str, list[NavItem]]:
     }
     # A page below another one belongs to it; the overview is above them all, and has none below.
     overview = url_for("dashboard.overview_page", slug=org.slug)
-    paths = [path for pages in allowed.values() for _, path in pages if _is_within(path)]
+    here = f"{request.path}/"
+    paths = [path for pages in allowed.values() for _, path in pages if here.startswith(f"{path}/")]
     current = max(paths, key=len, default=None)
     if current == overview != request.path:
         current = None
@@ -127,7 +128,3 @@ def page_context(services: DashboardServices, caller: Caller, org: Organisation)
         if isinstance(caller, MemberPrincipal)
         else None,
     }
-
-
-def _is_within(path: str) -> bool:
-    return request.path == path or request.path.startswith(f"{path}/")

@@ -490,7 +490,8 @@ class _Changes(Generic[_S]):
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)
                 asked = takes.sent_query()
-                replaces = _replaced(if_match)
+                sent = request.headers.getlist("if-match")
+                replaces = None if if_match is None else if_match.replaced(sent)
                 parsed = (*asked, *await takes.sent_body())
                 answer = await action.run_parsed(caller, org, parsed, variables, replaces=replaces)
                 response = answered(answer, status)
@@ -525,11 +526,6 @@ async def _authorized(
     if isinstance(caller, ApiKeyPrincipal):
         raise KEY_CANNOT_CHANGE
     return caller, org
-
-
-def _replaced(if_match: type[Precondition] | None) -> int | None:
-    """The revision that the current request replaces; None for any. Raises Invalid."""
-    return None if if_match is None else if_match.replaced(request.headers.getlist("if-match"))
 
 
 def answered(answer: Answer | Response, status: int) -> Response:

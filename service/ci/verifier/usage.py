@@ -69,9 +69,13 @@ class BindingUse:
         taken, self._pending = self._pending, {}
         if not taken:
             return
+        counted = [
+            {"used_id": binding_id, "uses": uses.count, "used_at": uses.last_at}
+            for binding_id, uses in taken.items()
+        ]
         try:
             async with self._store.write() as work:
-                await execute_many(work.session, _COUNT_UP, _parameters(taken))
+                await execute_many(work.session, _COUNT_UP, counted)
                 await self._write_seen(work, taken)
         except (StoreUnavailable, asyncio.CancelledError):
             for binding_id, uses in taken.items():
@@ -163,10 +167,3 @@ _SEE: Final = (
         seen_claims=bindparam("claims", type_=Binding.seen_claims.type),
     )
 )
-
-
-def _parameters(taken: dict[str, _Uses]) -> list[dict[str, object]]:
-    return [
-        {"used_id": binding_id, "uses": uses.count, "used_at": uses.last_at}
-        for binding_id, uses in taken.items()
-    ]

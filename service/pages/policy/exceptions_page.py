@@ -1,6 +1,5 @@
 """The pages about exceptions from the cooldown: asking for one, and deciding on them."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from quart import Blueprint
@@ -12,7 +11,6 @@ from service.pages.display_names import find_names
 from service.pages.navigation import may
 from service.pages.page import Page, PageCall, View
 from service.pages.policy.policy_page import CHOICES
-from service.store.tables import PolicyException
 
 LISTED_MAX: Final = 250
 _OWNERS_MAX: Final = 3
@@ -41,7 +39,12 @@ async def exceptions_page(call: PageCall) -> View:
     async with call.read() as session:
         waiting = await list_exceptions(session, call.org.id, OPEN, LISTED_MAX)
         listed = await list_exceptions(session, call.org.id, None, LISTED_MAX)
-        actors = _actors([*waiting, *listed])
+        actors = {
+            actor
+            for request in [*waiting, *listed]
+            for actor in (request.requested_by, request.decided_by)
+            if actor is not None
+        }
         names = await find_names(session, call.org.id, actors=actors)
     return {
         "waiting": list(reversed(waiting)),
@@ -66,15 +69,6 @@ async def new_exception(call: PageCall) -> View:
         owners = await list_owners(session, call.org, _OWNERS_MAX)
         own = await list_exceptions(session, call.org.id, None, _OWN_MAX, requested_by=by)
     return {"owners": [owner.email for owner in owners], "ecosystems": CHOICES, "own": own}
-
-
-def _actors(listed: Sequence[PolicyException]) -> set[str]:
-    return {
-        actor
-        for request in listed
-        for actor in (request.requested_by, request.decided_by)
-        if actor is not None
-    }
 
 
 exceptions_page.form(

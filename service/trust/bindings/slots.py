@@ -46,15 +46,12 @@ async def keep_slot_rule(store: Store, slot_rule: BindingSlot) -> None:
         else:
             fact.value = slot_rule
         try:
-            await _rekey(work.session, slot_rule)
+            for binding in await work.session.scalars(select(Binding)):
+                slot = slot_key(binding, binding.tenant_id, slot_rule)
+                own = update(Binding).where(Binding.id == binding.id)
+                await work.session.execute(own.values(slot=slot))
         except IntegrityError as error:
             raise Conflict(
                 f"COUNTERSIGN_BINDING_SLOT={slot_rule}: two active bindings would share a slot;"
                 " revoke one of them first"
             ) from error
-
-
-async def _rekey(session: AsyncSession, slot_rule: BindingSlot) -> None:
-    for binding in await session.scalars(select(Binding)):
-        slot = slot_key(binding, binding.tenant_id, slot_rule)
-        await session.execute(update(Binding).where(Binding.id == binding.id).values(slot=slot))
