@@ -2,10 +2,10 @@
 
 import os
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from service.cli.logins import Credential, Logins, credential_of, load_logins
+from service.cli.logins import Credential, credential_of, load_logins
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import WrongUsage
 from service.core.origins import is_loopback
@@ -26,19 +26,6 @@ NOT_SIGNED_IN: Final = Refusal.of(
     "not signed in to {value}: run `countersign login {value}`, or set COUNTERSIGN_TOKEN",
     status=401,
 )
-
-
-class WrongPlace(WrongUsage):
-    """The command does not work where it would have to."""
-
-    @classmethod
-    def for_command(cls, command: str, server: str, why: str) -> Self:
-        """`command` works on a data dir, and `why` names `server`."""
-        path = load_settings().data_dir
-        return cls(
-            f"`{command}` works on a data dir only, and {why} names {server}: add --local to work"
-            f" on the data dir {path} of this machine"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +86,29 @@ def choose_target(
     if chosen.is_stored:
         login = logins.by_server[chosen.server]
         return Remote(login.server, login.credential, chosen.why, login.org, is_stored=True)
-    token = os.environ.get(TOKEN_VARIABLE) or None
-    return _server(chosen.server, chosen.why, token, logins, is_insecure=is_insecure)
+    known = logins.by_server.get(parse_server(chosen.server, is_insecure=True))
+    may_be_plain = is_insecure or (known is not None and known.is_insecure)
+    named = parse_server(chosen.server, is_insecure=may_be_plain)
+    if token := os.environ.get(TOKEN_VARIABLE):
+        return Remote(named, credential_of(token), f"{chosen.why}, with {TOKEN_VARIABLE}")
+    if known is None:
+        raise NOT_SIGNED_IN(value=named)
+    why = f"{chosen.why}, with the stored login"
+    return Remote(named, known.credential, why, known.org, is_stored=True)
 
 
 def data_dir_target(command: str, *, is_local: bool) -> Local:
     """The data dir, for a command that works on nothing else.
 
-    Raises WrongPlace if a server is set, unless `is_local`: the command
-    could be meant for that server.
+    Raises WrongUsage if a server is set, unless `is_local`: the command could be meant for it.
     """
     chosen = _choose(None, is_local=is_local)
     if isinstance(chosen, Local):
         return chosen
-    raise WrongPlace.for_command(command, chosen.server, chosen.why)
+    raise WrongUsage(
+        f"`{command}` works on a data dir only, and {chosen.why} names {chosen.server}: add --local"
+        f" to work on the data dir {load_settings().data_dir} of this machine"
+    )
 
 
 def _choose(server: str | None, *, is_local: bool) -> Local | _NamedServer:
@@ -135,21 +131,6 @@ def _choose(server: str | None, *, is_local: bool) -> Local | _NamedServer:
     if login is None:
         return Local("no login, and no server is named")
     return _NamedServer(login.server, "the stored login", is_stored=True)
-
-
-def _server(
-    given: str, why: str, token: str | None, logins: Logins, *, is_insecure: bool
-) -> Remote:
-    login = logins.by_server.get(parse_server(given, is_insecure=True))
-    may_be_plain = is_insecure or (login is not None and login.is_insecure)
-    server = parse_server(given, is_insecure=may_be_plain)
-    if token is not None:
-        return Remote(server, credential_of(token), f"{why}, with {TOKEN_VARIABLE}")
-    if login is None:
-        raise NOT_SIGNED_IN(value=server)
-    return Remote(
-        server, login.credential, f"{why}, with the stored login", login.org, is_stored=True
-    )
 
 
 def parse_server(text: str, *, is_insecure: bool = False) -> str:
