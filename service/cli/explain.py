@@ -2,9 +2,7 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -72,11 +70,8 @@ async def explain(
 
 def _read(name: str) -> bytes:
     """The content of the file `name`, or of standard input. Raises Invalid."""
-    if name == STANDARD_INPUT:
-        raw = sys.stdin.buffer.read(_BYTES_MAX + 1)
-    else:
-        with Path(name).open("rb") as file:
-            raw = file.read(_BYTES_MAX + 1)
+    with click.open_file(name, "rb") as file:
+        raw: bytes = file.read(_BYTES_MAX + 1)
     if len(raw) > _BYTES_MAX:
         raise Invalid(f"over {_BYTES_MAX} bytes: not a token")
     return raw

@@ -90,8 +90,22 @@ async def audit_import(
     """
     _check_usage(files, list_path, file_format)
     given = ImportFormat(file_format) if file_format else None
-    terms = Terms(given, is_raw, is_partial, wait_s)
-    return await import_files(context, slug, [*files], list_path, report_path, terms)
+    terms = _Terms(given, is_raw, is_partial, wait_s)
+    names = [*files, *(listed_names(list_path) if list_path else ())]
+    async with context.services.store.read() as session:
+        org = await get_org(session, slug)
+    with ExitStack() as stack:
+        report = (
+            stack.enter_context(new_file(report_path, is_forced=False)) if report_path else None
+        )
+        refusals = _Refusals(report)
+        outcomes = [await _import(context, org, name, terms, refusals) for name in names]
+    return CommandResult(
+        {"org": slug, "files": [outcome.data() for outcome in outcomes]},
+        lines=[line for outcome in outcomes for line in outcome.lines()],
+        is_on_stderr=report_path == STANDARD_OUTPUT,
+        code=_code([outcome.code for outcome in outcomes]),
+    )
 
 
 def _check_usage(files: Sequence[str], list_path: str | None, file_format: str | None) -> None:
@@ -179,7 +193,7 @@ class _Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class _Terms:
     """Options that apply to every file of one command."""
 
     format: ImportFormat | None
@@ -207,39 +221,13 @@ class _Refusals:
                 self.report.write(json.dumps(line).encode() + b"\n")
 
 
-async def import_files(
-    context: CommandContext,
-    slug: str,
-    files: Sequence[str],
-    list_path: str | None,
-    report_path: Path | None,
-    terms: Terms,
-) -> CommandResult:
-    """Import `files` and those that are named in the file `list_path`, one after the other."""
-    names = [*files, *(listed_names(list_path) if list_path else ())]
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-    with ExitStack() as stack:
-        report = (
-            stack.enter_context(new_file(report_path, is_forced=False)) if report_path else None
-        )
-        refusals = _Refusals(report)
-        outcomes = [await _import(context, org, name, terms, refusals) for name in names]
-    return CommandResult(
-        {"org": slug, "files": [outcome.data() for outcome in outcomes]},
-        lines=[line for outcome in outcomes for line in outcome.lines()],
-        is_on_stderr=report_path == STANDARD_OUTPUT,
-        code=_code([outcome.code for outcome in outcomes]),
-    )
-
-
 def _code(codes: Sequence[ExitCode]) -> ExitCode:
     """The code of all files: a refusal outweighs temporary failures, as retrying is not enough."""
     return ExitCode.FAILED if ExitCode.FAILED in codes else max(codes, default=ExitCode.DONE)
 
 
 async def _import(
-    context: CommandContext, org: Organisation, name: str, terms: Terms, refusals: _Refusals
+    context: CommandContext, org: Organisation, name: str, terms: _Terms, refusals: _Refusals
 ) -> _Outcome:
     """Import one file; a failure does not keep the next file from being imported."""
     services, outcome = context.services, _Outcome(name, is_partial=terms.is_partial)
@@ -274,7 +262,7 @@ LIST_INVALID: Final = Invalid.of(
 
 def listed_names(path: str) -> Sequence[str]:
     """The file names in `path`, one per line; `-` is not accepted. Raises LIST_INVALID."""
-    with _list(path) as lines:
+    with click.open_file(path, "rb") as lines:
         names = [line.rstrip(b"\r\n") for line in islice(lines, NAMES_MAX + 1)]
     if len(names) > NAMES_MAX or any(b"\0" in name or name == b"-" for name in names):
         raise LIST_INVALID(value=path)
@@ -282,15 +270,6 @@ def listed_names(path: str) -> Sequence[str]:
         return [name.decode() for name in names if name]
     except UnicodeDecodeError as error:
         raise LIST_INVALID(value=path) from error
-
-
-@contextmanager
-def _list(path: str) -> Iterator[BinaryIO]:
-    if path == STANDARD_INPUT:
-        yield sys.stdin.buffer
-        return
-    with Path(path).open("rb") as file:
-        yield file
 
 
 @asynccontextmanager
