@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -272,22 +272,7 @@ async def audit_export(
                 digest.update(chunk)
                 size += len(chunk)
         show(download.scope.rows, download.scope.rows)
-    sent = _Sent(download.scope, size, digest.hexdigest())
-    return _exported(slug, path, file_format, parameters, sent)
-
-
-class _Sent(NamedTuple):
-    """A file that was sent as a whole."""
-
-    scope: ExportScope
-    bytes: int
-    sha256: str
-
-
-def _exported(
-    slug: str, path: Path, file_format: str, parameters: RowParameters, done: _Sent
-) -> CommandResult:
-    scope = done.scope
+    scope, sha256 = download.scope, digest.hexdigest()
     return CommandResult(
         {
             "path": str(path),
@@ -299,11 +284,11 @@ def _exported(
             "retention_floor": scope.retention_floor,
             "rows": scope.rows,
             "lost_rows": scope.lost_rows,
-            "bytes": done.bytes,
-            "sha256": done.sha256,
+            "bytes": size,
+            "sha256": sha256,
         },
         [
-            f"Exported {scope.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
+            f"Exported {scope.rows} rows to {path}: {size} bytes, SHA-256 {sha256}.",
             *([f"LOST: {scope.lost_rows} rows of these days."] if scope.lost_rows else ()),
             f"Rows: {_in_words(parameters, scope)}",
             f"Export {scope.export_id}; its receipt:"

@@ -300,20 +300,15 @@ def _answer(past: Sequence[Pruned], *, is_dry: bool) -> CommandResult:
         for org in past
     ]
     columns = ["org", "days", "from", "to", "rows", "under a legal hold"]
+    entries = [
+        {"org": org.slug, "held": org.is_held, "days": list(map(str, org.days)), "rows": org.rows}
+        for org in past
+    ]
     return CommandResult(
-        {"dry_run": is_dry, "days": days, "rows": rows, "orgs": [_entry(org) for org in past]},
+        {"dry_run": is_dry, "days": days, "rows": rows, "orgs": entries},
         [f"{'Would drop' if is_dry else 'Dropped'} {rows} rows of {days} days."],
         Table("Past retention", columns, cells) if past else None,
     )
-
-
-def _entry(org: Pruned) -> dict[str, Any]:
-    return {
-        "org": org.slug,
-        "held": org.is_held,
-        "days": [str(day) for day in org.days],
-        "rows": org.rows,
-    }
 
 
 @data_dir_command(audit, "lock-probe", changes=True)

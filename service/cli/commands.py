@@ -114,7 +114,7 @@ org_option = click.option(
     envvar=ORG_VARIABLE,
     help=f"The organisation; default: {ORG_VARIABLE}.",
 )
-_ORG_OR_LOGIN: Final = click.option(
+org_or_login = click.option(
     "--org",
     "slug",
     metavar="SLUG",
@@ -252,7 +252,7 @@ def api_command(
             return asyncio.run(ask(function, options, needs_org=needs_org))
 
         run.__dict__["__click_params__"] = [*getattr(function, "__click_params__", ())]
-        decorated = _ORG_OR_LOGIN(run) if needs_org else run
+        decorated = org_or_login(run) if needs_org else run
         declare(group, name, place=CommandPlace.EITHER, changes=changes)(decorated)
         return function
 

@@ -13,7 +13,7 @@ from service.cli.logins import Login, changed_logins, credential_of, load_logins
 from service.cli.output import CommandResult, padded, printable
 from service.cli.root import root
 from service.cli.sign_in import by_browser, end_session, of_org, stored_login, user_of, whose
-from service.cli.target import Local, Remote, parse_server
+from service.cli.target import Remote, parse_server
 from service.core.settings import load_settings
 
 _TOKEN_CHARS_MAX: Final = 8192
@@ -86,12 +86,15 @@ def status() -> CommandResult:
 
     Exit code 1 means that the server does not accept the login.
     """
-    target = current_run().target
+    target, logins = current_run().target, sorted(load_logins().by_server)
     if isinstance(target, Remote):
         with expected_answers(target.server):
-            data = _server_status(target)
+            who = asyncio.run(whose(target.server, target.credential))
+        place = {"target": "server", "server": target.server, "why": target.why, **who}
     else:
-        data = _local_status(target or Local("--local"))
+        why = "--local" if target is None else target.why
+        place = {"target": "data_dir", "path": str(load_settings().data_dir), "why": why}
+    data = place | {"logins": logins}
     return CommandResult(data, _status_lines(data))
 
 
@@ -111,26 +114,6 @@ def _read_token() -> str:
         token: str = click.prompt("Token", hide_input=True, err=True)
         return token
     return sys.stdin.read(_TOKEN_CHARS_MAX)
-
-
-def _local_status(target: Local) -> dict[str, Any]:
-    path = str(load_settings().data_dir)
-    return {"target": "data_dir", "path": path, "why": target.why, "logins": _logins()}
-
-
-def _server_status(target: Remote) -> dict[str, Any]:
-    who = asyncio.run(whose(target.server, target.credential))
-    return {
-        "target": "server",
-        "server": target.server,
-        "why": target.why,
-        **who,
-        "logins": _logins(),
-    }
-
-
-def _logins() -> list[str]:
-    return sorted(load_logins().by_server)
 
 
 def _status_lines(data: dict[str, Any]) -> list[str]:

@@ -20,12 +20,12 @@ from service.cli.client import (
     expected_answers,
     org_path,
 )
-from service.cli.commands import CommandPlace, api_command, declare
+from service.cli.commands import CommandPlace, api_command, declare, org_or_login
 from service.cli.logins import Login, MachineLogin, changed_logins, one_at_a_time
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.cli.sign_in import stored_login
-from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE
+from service.cli.target import SERVER_VARIABLE, TOKEN_VARIABLE
 from service.cli.wrapped_command import assignments, display_variables, run_wrapped, token_of
 from service.core.errors import Invalid
 from service.core.text_rules import NAME_MAX
@@ -51,13 +51,7 @@ _COLUMNS: Final = ("id", "name", "member", "created_at", "expires_at")
     envvar=SERVER_VARIABLE,
     help="A server that you are signed in to; default: COUNTERSIGN_SERVER, or the one in use.",
 )
-@click.option(
-    "--org",
-    "slug",
-    metavar="SLUG",
-    envvar=ORG_VARIABLE,
-    help="The organisation; default: COUNTERSIGN_ORG, or that of the login.",
-)
+@org_or_login
 @click.option(
     "--dry-run", "is_dry", is_flag=True, help="Show what would be set and run; get no token."
 )
