@@ -46,14 +46,6 @@ class NoCiToken(Refusal):
     status = 401
 
 
-@dataclass(frozen=True, slots=True)
-class CiToken:
-    """A job's token, and the variable that it was in; None if it was requested."""
-
-    token: str = field(repr=False)
-    variable: str | None
-
-
 def token_source(environment: Mapping[str, str], variable: str | None) -> str:
     """Where the job's token comes from, without getting it. Raises NoCiToken.
 
@@ -70,12 +62,11 @@ def token_source(environment: Mapping[str, str], variable: str | None) -> str:
     raise NoCiToken(_advice(environment))
 
 
-def get_ci_token(environment: Mapping[str, str], variable: str | None, audience: str) -> CiToken:
-    """The job's token for `audience`. Raises NoCiToken."""
-    source = token_source(environment, variable)
+def get_ci_token(environment: Mapping[str, str], source: str, audience: str) -> str:
+    """The job's token for `audience`, from its `token_source`. Raises NoCiToken."""
     if source == GITHUB_URL:
-        return CiToken(_of_github(environment, audience), None)
-    return CiToken(_checked(environment[source], source), source)
+        return _of_github(environment, audience)
+    return _checked(environment[source], source)
 
 
 def _advice(environment: Mapping[str, str]) -> str:
@@ -284,26 +275,26 @@ def _left_out(token_variable: str | None) -> tuple[str, ...]:
 
 def _run(job: CiExchange, command: Sequence[str]) -> int:
     """The exit code of `command`, run with an install token. Raises Refusal."""
-    ci_token = get_ci_token(job.environment, job.token_variable, job.audience)
-    _mask(job.environment, ci_token.token)
+    source = token_source(job.environment, job.token_variable)
+    ci_token = get_ci_token(job.environment, source, job.audience)
+    _mask(job.environment, ci_token)
     try:
         with expected_answers(job.address.server):
             token = asyncio.run(_exchanged(job, ci_token))
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     _mask(job.environment, token)
-    return run_wrapped(
-        job.environment, job.address, token, command, secrets=_left_out(ci_token.variable)
-    )
+    secrets = _left_out(None if source == GITHUB_URL else source)
+    return run_wrapped(job.environment, job.address, token, command, secrets=secrets)
 
 
-async def _exchanged(job: CiExchange, ci_token: CiToken) -> str:
+async def _exchanged(job: CiExchange, ci_token: str) -> str:
     """An install token for the API key and the job's token. Raises ServerRefusal, KeyNotAccepted.
 
     Tried again while the server asks for that: a build should not fail because it restarts.
     """
     path = install_tokens_path(job.address.org)
-    headers = {CI_TOKEN_HEADER: ci_token.token}
+    headers = {CI_TOKEN_HEADER: ci_token}
     async with Client(job.address.server, job.key) as client:
         for wait_s in (*WAITS_S, None):
             try:
