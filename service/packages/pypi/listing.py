@@ -5,7 +5,7 @@ The page is JSON here (PEP 691, 700, 708, 714, 740 and 792); `html` reads the ol
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 from urllib.parse import unquote
 
@@ -199,22 +199,26 @@ def parse_minor(version: str) -> int:
     return int(match[2])
 
 
-class _Meta(msgspec.Struct, rename="kebab"):
+class Meta(msgspec.Struct, rename="kebab", omit_defaults=True):
+    """A page's `meta`."""
+
     api_version: str
-    tracks: list[str] | None = None
+    tracks: Sequence[str] | None = None
 
 
-class _Status(msgspec.Struct):
+class ProjectStatus(msgspec.Struct, omit_defaults=True):
+    """A page's `project-status` (PEP 792)."""
+
     status: str | None = None
     reason: str | None = None
 
 
 class _Page(msgspec.Struct, rename="kebab"):
-    meta: _Meta
+    meta: Meta
     name: str
     files: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=FILES_MAX)]
     alternate_locations: list[str] | None = None
-    project_status: _Status | None = None
+    project_status: ProjectStatus | None = None
 
 
 _PAGE: Final = msgspec.json.Decoder(_Page)
@@ -241,7 +245,7 @@ def parse_json(body: bytes, name: str, page_url: str, origins: Origins) -> PypiP
             listing.drop("file is described wrongly")
             continue
         listing.add(link)
-    stated = page.project_status or _Status()
+    stated = page.project_status or ProjectStatus()
     return listing.project(
         minor,
         page.meta.tracks or (),

@@ -21,7 +21,7 @@ from werkzeug.http import parse_accept_header
 
 from service.packages.proxy.documents import chunked
 from service.packages.pypi.filenames import DistributionKind
-from service.packages.pypi.listing import MINOR_MAX
+from service.packages.pypi.listing import MINOR_MAX, Meta, ProjectStatus
 from service.packages.pypi.project import ProjectFile, PypiProject
 
 
@@ -37,22 +37,12 @@ class _FileEntry(msgspec.Struct, rename="kebab", omit_defaults=True, gc=False):
     provenance: str | None = None
 
 
-class _RenderedMeta(msgspec.Struct, rename="kebab", omit_defaults=True):
-    api_version: str
-    tracks: tuple[str, ...] = ()
-
-
-class _RenderedStatus(msgspec.Struct, omit_defaults=True):
-    status: str
-    reason: str | None = None
-
-
 class _RenderedPage(msgspec.Struct, rename="kebab", omit_defaults=True):
-    meta: _RenderedMeta
+    meta: Meta
     name: str
     versions: list[str]
     alternate_locations: tuple[str, ...] = ()
-    project_status: _RenderedStatus | None = None
+    project_status: ProjectStatus | None = None
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -66,11 +56,11 @@ def render_json(project: PypiProject, base: str, marks: Mapping[str, str]) -> It
     file name.
     """
     page = _RenderedPage(
-        meta=_RenderedMeta(_api_version(project), project.tracks),
+        meta=Meta(_api_version(project), project.tracks or None),
         name=project.name,
         versions=list(dict.fromkeys(file.version for file in project.files)),
         alternate_locations=project.alternate_locations,
-        project_status=_RenderedStatus(project.status, project.status_reason)
+        project_status=ProjectStatus(project.status, project.status_reason)
         if project.status
         else None,
     )
