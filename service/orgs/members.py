@@ -21,8 +21,7 @@ from analytics.model.org_envelopes import (
     SessionRevoked,
 )
 from analytics.model.rows import AuditContext
-from service.access.passkeys.changes import remove_all_passkeys
-from service.access.passkeys.repository import count_passkeys
+from service.access.passkeys.repository import count_passkeys, remove_all_passkeys
 from service.access.roles import Capability, Role, covers
 from service.access.sessions import (
     SessionLifetimes,

@@ -7,8 +7,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.org_envelopes import SessionRevoked
 from analytics.model.rows import AuditContext
-from service.access.passkeys.changes import remove_passkey
-from service.access.passkeys.repository import list_passkeys
+from service.access.passkeys.repository import list_passkeys, remove_passkey
 from service.access.refusals import SignInAgain
 from service.access.sessions import (
     end_machine_token,

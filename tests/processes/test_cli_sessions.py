@@ -6,7 +6,7 @@ import pytest
 
 from service.access.passkeys.ceremonies import NewCredential
 from service.access.passkeys.challenges import new_registration_challenge
-from service.access.passkeys.changes import add_passkey, remove_passkey
+from service.access.passkeys.repository import add_passkey, remove_passkey
 from service.app.composition import Services
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path

@@ -27,8 +27,7 @@ from service.access.passkeys.challenges import (
     new_registration_challenge,
     new_sign_in_challenge,
 )
-from service.access.passkeys.changes import add_passkey
-from service.access.passkeys.repository import list_passkeys
+from service.access.passkeys.repository import add_passkey, list_passkeys
 from service.access.passkeys.sign_in import (
     NOT_PROVED,
     sign_in_again_with_passkey,

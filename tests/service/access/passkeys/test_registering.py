@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.access.passkeys.changes import PASSKEY_EXISTS, PER_MEMBER_MAX, TOO_MANY_PASSKEYS
+from service.access.passkeys.repository import PASSKEY_EXISTS, PER_MEMBER_MAX, TOO_MANY_PASSKEYS
 from service.access.refusals import PASSKEY_NOT_MADE, PASSKEY_NOT_UNDER_WAY
 from service.core.settings import Settings
 from tests.conftest import SettableClock, refused, running_world
