@@ -7,13 +7,13 @@ identity, is active, and never grants more than that.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from service.ci.verifier.claims import UnverifiedClaims
 from service.store.tables import Binding, Origin
 
 
-class BindingTerms(NamedTuple):
+@dataclass(slots=True)
+class BindingTerms:
     """The columns of an active binding that tokens are matched against."""
 
     id: str

@@ -1,7 +1,7 @@
 """Queries on bindings. Nothing in this module commits."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
@@ -224,7 +224,7 @@ async def bump_trust_revision(session: AsyncSession, tenant_id: str) -> None:
 
 async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
     """The columns of the organisation's active bindings that tokens are matched against."""
-    terms = [getattr(Binding, name) for name in BindingTerms._fields]
+    terms = [getattr(Binding, field.name) for field in fields(BindingTerms)]
     active = select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
     return await rows_of(session, active, BindingTerms)
 

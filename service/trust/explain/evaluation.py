@@ -39,18 +39,9 @@ TIME_RULE: Final = 7
 
 
 @dataclass(slots=True)
-class KnownBinding:
+class KnownBinding(BindingTerms):
     """The columns of a binding that explanations compare with a token or show."""
 
-    id: str
-    project_id: str | None
-    team_id: str | None
-    issuer: str
-    sub_pattern: str
-    repository_id: str | None
-    event_names: list[str]
-    origin: str
-    conditions: dict[str, str] | None
     added_at: datetime
     revoked_at: datetime | None = None
     revoked_by: str | None = None
@@ -61,15 +52,10 @@ class KnownBinding:
         """True until the binding is revoked."""
         return self.revoked_at is None
 
-    @property
-    def terms(self) -> BindingTerms:
-        """The part of the binding that tokens are matched against."""
-        return BindingTerms(*(getattr(self, name) for name in BindingTerms._fields))
-
 
 def active_terms(bindings: Iterable[KnownBinding], sub: str | None) -> Sequence[BindingTerms]:
     """The active ones of `bindings` with the subject `sub`; only they can match the token."""
-    return [item.terms for item in bindings if item.is_active and item.sub_pattern == sub]
+    return [item for item in bindings if item.is_active and item.sub_pattern == sub]
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ def _proposal(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Proposal 
         evaluation.unverified_claims,
         evaluation.context,
         evaluation.active,
-        predecessor.terms if predecessor else None,
+        predecessor,
     )
 
 

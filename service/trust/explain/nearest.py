@@ -128,7 +128,7 @@ def _compared(job: TokenJob, bindings: Collection[KnownBinding]) -> Iterator[_Ma
 
 def _live_candidates(same_sub: Iterable[KnownBinding]) -> dict[str, Candidate]:
     """Those bindings that are candidates for tokens, by id."""
-    active = [binding.terms for binding in same_sub if binding.is_active]
+    active = [binding for binding in same_sub if binding.is_active]
     by_subject = candidates_of(active).by_subject
     return {item.id: item for items in by_subject.values() for item in items}
 

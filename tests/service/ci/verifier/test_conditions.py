@@ -1,5 +1,6 @@
 """Conditions of bindings: claims that a token must have besides its subject."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ SUB = "repo:acme/app:ref:refs/heads/main"
 def terms(name: str, conditions: dict[str, str] | None, **changes: Any) -> BindingTerms:
     """A binding of the organisation for SUB, with `changes`."""
     org = BindingTerms(name, None, None, GITHUB.url, SUB, "1", [], "org_admin", conditions)
-    return org._replace(**changes)
+    return replace(org, **changes)
 
 
 def matched(bindings: list[BindingTerms], **claims: Any) -> str | TokenRejected:
@@ -125,7 +126,7 @@ def test_a_condition_never_trusts_a_job_that_was_not_trusted(drawn, chosen, more
         for number, (conditions, team, project, events) in enumerate(drawn)
     ]
     narrowed = [
-        item._replace(conditions=more | (item.conditions or {})) if number == chosen else item
+        replace(item, conditions=more | (item.conditions or {})) if number == chosen else item
         for number, item in enumerate(bindings)
     ]
 
@@ -148,8 +149,8 @@ def test_a_condition_can_decide_between_two_bindings_as_an_event_can():
     two = terms("two", None, project_id="prj_1", repository_id=None)
     both = matched([one, two], environment="staging")
 
-    by_condition = two._replace(conditions={"environment": "production"})
-    by_event = two._replace(event_names=["schedule"])
+    by_condition = replace(two, conditions={"environment": "production"})
+    by_event = replace(two, event_names=["schedule"])
 
     assert isinstance(both, TokenRejected)
     assert both.detail == "binding_ambiguous"

@@ -21,7 +21,7 @@ MAIN = "repo:acme/payments:ref:refs/heads/main"
 BOUND = KnownBinding(
     "obind_1", None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", None, START
 )
-CONTEXT = VerificationContext({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND.terms]))
+CONTEXT = VerificationContext({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND]))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -160,7 +160,7 @@ def known(binding_id: str, **changes) -> BindingTerms:
     terms = BindingTerms(
         binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", None
     )
-    return terms._replace(**changes)
+    return replace(terms, **changes)
 
 
 def test_owner_and_repository_are_named_for_review():
