@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 from sqlalchemy import Select, func, select
@@ -120,31 +120,17 @@ class ExceptionList(Answer):
     next_cursor: str | None
 
 
-class RequestedRelease(NamedTuple):
-    """A release that an exception is requested for, and why."""
-
-    release: Release
-    reason: str
-
-
-class ExceptionOutcome(NamedTuple):
-    """The state that a request gets, and why if that is said."""
-
-    state: Decided
-    reason: str | None
-
-
-def parse_request(given: dict[str, Any]) -> RequestedRelease:
+def parse_request(given: dict[str, Any]) -> tuple[Release, str]:
     """The release and the reason in a request's body. Raises Invalid."""
     # Apart, so that a form shows what is wrong with either at once.
-    return RequestedRelease(*parse_both(partial(_asked_release, given), partial(_reason, given)))
+    return parse_both(partial(_asked_release, given), partial(_reason, given))
 
 
-def parse_decision(given: dict[str, Any]) -> ExceptionOutcome:
+def parse_decision(given: dict[str, Any]) -> tuple[Decided, str | None]:
     """The new state and the reason, from the body of a decision. Raises Invalid."""
     body = ExceptionDecision.parse(given)
     reason = None if body.reason is None else check_line("reason", body.reason, REASON_MAX)
-    return ExceptionOutcome(_DECISIONS[body.decision], reason)
+    return _DECISIONS[body.decision], reason
 
 
 def _reason(given: dict[str, Any]) -> str:
@@ -205,11 +191,9 @@ async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> Excep
     status=201,
     refuses=[EXCEPTION_EXISTS, TOO_MANY_EXCEPTIONS, TOO_MANY_OWN_EXCEPTIONS],
 )
-async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> ExceptionEntry:
+async def ask(call: WriteCall[PolicyServices], asked: tuple[Release, str]) -> ExceptionEntry:
     """Ask for a release to be let through before its cooldown ends; every member may."""
-    return ExceptionEntry.from_row(
-        await request_exception(call.work, call.org, asked.release, asked.reason, call.by)
-    )
+    return ExceptionEntry.from_row(await request_exception(call.work, call.org, *asked, call.by))
 
 
 @resource.post(
@@ -222,13 +206,11 @@ async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> Excep
     refuses=[EXCEPTION_NOT_FOUND, EXCEPTION_DECIDED],
 )
 async def decide(
-    call: WriteCall[PolicyServices], decision: ExceptionOutcome, exception_id: str
+    call: WriteCall[PolicyServices], decision: tuple[Decided, str | None], exception_id: str
 ) -> ExceptionEntry:
     """Allow a request, which adds an allow rule of its release to the policy, or decline it."""
     return ExceptionEntry.from_row(
-        await decide_exception(
-            call.work, call.org, exception_id, decision.state, decision.reason, call.by
-        )
+        await decide_exception(call.work, call.org, exception_id, *decision, call.by)
     )
 
 

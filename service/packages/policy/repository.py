@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-from sqlalchemy import and_, bindparam, delete, func, select
+from sqlalchemy import Row, and_, bindparam, delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -89,14 +89,6 @@ _NAMED: Final = (
 )
 
 
-class RevisionHead(NamedTuple):
-    """Which revision of a policy, and who put it in force when."""
-
-    revision: int
-    changed_by: str
-    changed_at: datetime
-
-
 def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
     """What is in force for the organisation now: one statement on two indexes."""
     ((revision, generation),) = transaction.rows(_IN_FORCE, {"tenant_id": tenant_id})
@@ -150,8 +142,13 @@ def policy_of(revision: PolicyRevision | None) -> InstallPolicy:
     return NO_POLICY if revision is None else decode_document(revision.document)
 
 
-async def list_revisions(session: AsyncSession, tenant_id: str) -> Sequence[RevisionHead]:
-    """All kept revisions of the organisation's policy without their documents, newest first."""
+async def list_revisions(
+    session: AsyncSession, tenant_id: str
+) -> Sequence[Row[int, str, datetime]]:
+    """All kept revisions of the organisation's policy without their documents, newest first.
+
+    Of each its number, who put it in force, and when: `revision`, `changed_by`, `changed_at`.
+    """
     columns = (PolicyRevision.revision, PolicyRevision.changed_by, PolicyRevision.changed_at)
     newest = (
         select(*columns)
@@ -159,7 +156,7 @@ async def list_revisions(session: AsyncSession, tenant_id: str) -> Sequence[Revi
         .order_by(PolicyRevision.revision.desc())
         .limit(REVISIONS_KEPT)
     )
-    return [RevisionHead(*row) for row in await session.execute(newest)]
+    return (await session.execute(newest)).all()
 
 
 async def delete_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:
