@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -97,17 +97,13 @@ async def count_active_by_project(
     return {row[0]: row[1] for row in counts}
 
 
-class Occupancy(NamedTuple):
-    """Whether a slot is taken, and the number of the organisation's active bindings."""
-
-    is_taken: bool
-    active: int
-
-
-async def find_occupancy(session: AsyncSession, tenant_id: str, slot: str, limit: int) -> Occupancy:
-    """The occupancy of `slot` and of the organisation: `limit` for as many bindings or more."""
+async def find_occupancy(
+    session: AsyncSession, tenant_id: str, slot: str, limit: int
+) -> tuple[bool, int]:
+    """Whether `slot` is taken, and how many active bindings there are: `limit` for more, too."""
     asked = {"slot": slot, "tenant_id": tenant_id, "limit": limit}
-    return Occupancy(*(await session.execute(_OCCUPANCY, asked)).one())
+    is_taken, active = (await session.execute(_OCCUPANCY, asked)).one()
+    return is_taken, active
 
 
 async def list_active_with_subs(

@@ -114,19 +114,11 @@ _PAGE_ROWS: Final = 1_000
 _COLUMNS: Final = ("created_at", "seq", "event", "payload")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedChanges:
-    """The recorded changes; `complete_from` is the instant from which none is missing.
+async def load_changes(log: TenantLog) -> tuple[RightsHistory, datetime | None]:
+    """The changes of rights in `log`, within its retention, and from when on none is missing.
 
-    None: no change was ever dropped or hidden.
+    None: no change was ever dropped or hidden. Raises StoreFault, QueryTooSlow.
     """
-
-    history: RightsHistory
-    complete_from: datetime | None
-
-
-async def load_changes(log: TenantLog) -> RecordedChanges:
-    """The changes of rights in `log`, within its retention. Raises StoreFault, QueryTooSlow."""
     changes: list[RightsChange] = []
     bounds = [] if log.floor is None else [log.floor]
     query = parse_query({"event": [*RIGHTS_EVENTS, AuditPruned.event, AuditImported.event]})
@@ -144,7 +136,9 @@ async def load_changes(log: TenantLog) -> RecordedChanges:
     return await in_thread(_recorded, changes, bounds)
 
 
-def _recorded(changes: list[RightsChange], bounds: list[datetime]) -> RecordedChanges:
+def _recorded(
+    changes: list[RightsChange], bounds: list[datetime]
+) -> tuple[RightsHistory, datetime | None]:
     own = _without_imported(changes)
     bounds += [
         midnight(date.fromisoformat(change.keys["last_day"])) + _DAY
@@ -152,7 +146,7 @@ def _recorded(changes: list[RightsChange], bounds: list[datetime]) -> RecordedCh
         if change.event == AuditPruned.event
     ]
     history = RightsHistory(change for change in own if change.event in RIGHTS_EVENTS)
-    return RecordedChanges(history, max(bounds, default=None))
+    return history, max(bounds, default=None)
 
 
 def _changes(rows: pa.Table) -> list[RightsChange]:
@@ -311,22 +305,21 @@ async def report_access(
     async with store.read() as session:
         stored = await _load(session, org.id, as_of)
     log = await open_log(store, lake, org, now)
-    recorded = await load_changes(log)
-    return await in_thread(_assembled, stored, recorded, as_of, now, log.floor)
+    history, complete_from = await load_changes(log)
+    return await in_thread(_assembled, stored, history, complete_from, as_of, now, log.floor)
 
 
 def _assembled(
     stored: _Stored,
-    recorded: RecordedChanges,
+    history: RightsHistory,
+    complete_from: datetime | None,
     as_of: datetime,
     now: datetime,
     floor: datetime | None,
 ) -> AccessReport:
-    complete_from = recorded.complete_from
     if complete_from is not None and complete_from <= stored.org.created_at:
         complete_from = None
     rights_as_of = as_of if complete_from is None else max(as_of, min(complete_from, now))
-    history = recorded.history
     former_roles = history.former_roles(rights_as_of)
     left = {member.id for member in stored.members if member.removed_at is not None}
     names = {team.id: team for team in stored.teams}
