@@ -51,7 +51,6 @@ from service.pages.state import (
     ROWS_DEFAULT,
     WINDOWS,
     PageState,
-    RetentionWindow,
     parse_state,
     retention_window,
 )
@@ -180,7 +179,11 @@ async def audit_page(call: PageCall, query: AuditQuery) -> View | ResponseReturn
         "package": {} if fault else _package_of(state),
         "readings": [] if fault else await _readings(call, state, names),
         "carried": [(name, value) for name, value in state.carried if name != faulty],
-        "windows": _windows(state, retention),
+        "windows": {
+            name: state.within(name).href
+            for name, length in WINDOWS.items()
+            if retention.days is None or length <= timedelta(days=retention.days)
+        },
         "export_query": urlencode(state.as_of(now).filters, doseq=True),
         "without_fault": state.without_invalid(faulty).href,
         "retention": retention,
@@ -318,15 +321,6 @@ def _window_words(state: PageState) -> str:
     if state.last:
         return f"Last {state.last[:-1]} {state.last[-1]}"
     return "Exact time" if state.parameters.keys() & {*BOUND_PARAMETERS} else "All time"
-
-
-def _windows(state: PageState, retention: RetentionWindow) -> dict[str, str]:
-    """The windows within the organisation's retention, and their links."""
-    return {
-        name: state.within(name).href
-        for name, length in WINDOWS.items()
-        if retention.days is None or length <= timedelta(days=retention.days)
-    }
 
 
 class FilterFieldQuery(Request):

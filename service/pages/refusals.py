@@ -22,7 +22,7 @@ from service.core.errors import (
 from service.core.request_context import request_id
 from service.pages.navigation import page_context
 from service.pages.services import DashboardServices
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.templates import render_template
 
 _FOR_PROGRAMS: Final = ("/api/", "/proxy/")
@@ -116,13 +116,9 @@ async def _frame(status: int) -> dict[str, Any]:
     path = _ORG_PATH.match(request.path)
     if path is None or status >= Internal.status or status == Unauthenticated.status:
         return {}
-    return await _frame_of(unquote(path["slug"]))
-
-
-@receives(DashboardServices)
-async def _frame_of(services: DashboardServices, slug: str) -> dict[str, Any]:
+    services = group_of(DashboardServices)
     try:
-        caller, org = await services.access.authorize_member(slug)
+        caller, org = await services.access.authorize_member(unquote(path["slug"]))
     except Refusal:
         return {}
     return page_context(services, caller, org)

@@ -159,16 +159,6 @@ async def list_revisions(
     return (await session.execute(newest)).all()
 
 
-async def delete_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:
-    """Delete the revisions more than REVISIONS_KEPT before `last`."""
-    await session.execute(
-        delete(PolicyRevision).where(
-            PolicyRevision.tenant_id == tenant_id,
-            PolicyRevision.revision <= last - REVISIONS_KEPT,
-        )
-    )
-
-
 async def list_imports(session: AsyncSession, limit: int) -> Sequence[BlocklistImport]:
     """The last imports of the blocklist, newest first."""
     newest = select(BlocklistImport).order_by(BlocklistImport.generation.desc()).limit(limit)
@@ -236,7 +226,9 @@ async def set_policy(
     if before == policy:
         return current
     revision = await _add_revision(work, org, policy, last + 1, by)
-    await delete_old_revisions(work.session, org.id, revision.revision)
+    too_old = PolicyRevision.revision <= revision.revision - REVISIONS_KEPT
+    old = delete(PolicyRevision).where(PolicyRevision.tenant_id == org.id, too_old)
+    await work.session.execute(old)
     changed = difference(before, policy)
     work.record(
         org.id,

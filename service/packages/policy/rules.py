@@ -53,13 +53,11 @@ class Rules:
             return self._rules[0] if self._rules else None
         return self.first(version)
 
-    def first_without_range(self) -> ReleaseRule | None:
-        """The first rule for all versions, those that cannot be read among them."""
-        return next((rule for rule in self._rules if not rule.texts), None)
-
     def first_proven(self, version: ComparableVersion | None) -> ReleaseRule | None:
         """As `first`; for a version that cannot be read the first rule for all versions.
 
         It cannot be shown to lie inside a range.
         """
-        return self.first_without_range() if version is None else self.first(version)
+        if version is None:
+            return next((rule for rule in self._rules if not rule.texts), None)
+        return self.first(version)

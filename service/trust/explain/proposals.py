@@ -86,7 +86,9 @@ def draft_of(
     replaced = holder or predecessor
     if replaced is None:
         return Proposal(_body(own), None, None, _review(own, job.owner))
-    events, project_id = _union(replaced, own.event_names), _project_for_both(replaced, job)
+    events = _union(replaced, own.event_names)
+    # Not the job's own project instead of another one: jobs that were trusted would no longer be.
+    project_id = job.project_id if job.project_id == replaced.project_id else None
     draft = _parsed(job, events, project_id, replaced.conditions)
     own = _parsed(job, own.event_names, own.project_id, replaced.conditions)
     if draft is None or own is None:
@@ -153,14 +155,6 @@ def _union(replaced: ActiveBinding, event_names: Sequence[str]) -> list[str]:
     """All listed events in order, without duplicates; empty (any) if one list is empty."""
     lists = [replaced.event_names, event_names]
     return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
-
-
-def _project_for_both(replaced: ActiveBinding, job: TokenJob) -> str | None:
-    """The limit of the replaced binding if it includes the job, otherwise none.
-
-    With the job's own project instead, jobs that were trusted would no longer be.
-    """
-    return replaced.project_id if replaced.project_id == job.project_id else None
 
 
 def _would_match(
