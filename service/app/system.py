@@ -21,7 +21,7 @@ from service.core.version import service_version
 from service.store.store import Store
 from service.store.verification import count_damaged
 from service.web.compression import content_coding
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.openapi import openapi_document
 from service.web.reference import (
@@ -111,9 +111,9 @@ class Alive(Struct, omit_defaults=True):
 
 @blueprint.get("/healthz")
 @Documentation("get_health", Tag.SYSTEM, answers={200: Alive}, credentials=())
-@receives(SystemServices)
-async def healthz(services: SystemServices) -> ResponseReturnValue:
+async def healthz() -> ResponseReturnValue:
     """Report that the process is responding, its version, and whether it asks each registry."""
+    services = group_of(SystemServices)
     # Still "ok" without a registry: a restart would not bring it back, and end what goes on.
     registries = services.circuits()
     return json_answer(Alive(status="ok", version=service_version(), registries=registries))
@@ -121,9 +121,9 @@ async def healthz(services: SystemServices) -> ResponseReturnValue:
 
 @blueprint.get("/readyz")
 @Documentation("get_readiness", Tag.SYSTEM, answers={200: Ready}, credentials=())
-@receives(SystemServices)
-async def readyz(services: SystemServices) -> ResponseReturnValue:
+async def readyz() -> ResponseReturnValue:
     """Report whether requests can be served: the database and the data dir respond."""
+    services = group_of(SystemServices)
     try:
         async with asyncio.timeout(READY_WITHIN_S):
             await services.store.ping()
@@ -144,9 +144,9 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
     credentials=("metricsToken",),
     ci_token=CiTokenUse.IGNORED,
 )
-@receives(SystemServices)
-async def metrics(services: SystemServices) -> ResponseReturnValue:
+async def metrics() -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
+    services = group_of(SystemServices)
     if not _may_scrape(request, services.metrics_token):
         raise Unauthenticated
     return Response(await services.scrapes.get(), content_type="text/plain; version=0.0.4")

@@ -62,7 +62,7 @@ from service.store.lost_segments import count_rows, losses_within
 from service.store.tables import ExportEntry
 from service.store.transaction import within
 from service.web.compression import content_coding
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.documentation import Documentation, MediaTypes, Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, NonNegative, Omittable, PageCursor, Request, TimestampUs
@@ -289,18 +289,16 @@ _documented_export = partial(
 
 @blueprint.get("/api/v1/admin/orgs/<slug>/audit/export")
 @_documented_export("export_audit_log")
-@receives(AuditServices)
-async def export(services: AuditServices, slug: str) -> Response:
+async def export(slug: str) -> Response:
     """Export all rows of a query as one file; a broken connection means an incomplete file."""
-    return await _answer(services, slug, VerdictSource.ADMIN_API)
+    return await _answer(group_of(AuditServices), slug, VerdictSource.ADMIN_API)
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit/export")
 @_documented_export("export_audit_log_from_page", credentials=("adminToken", "session"))
-@receives(AuditServices)
-async def dashboard_export(services: AuditServices, slug: str) -> Response:
+async def dashboard_export(slug: str) -> Response:
     """Export all rows of a query from the audit page: the same file, recorded as such."""
-    return await _answer(services, slug, VerdictSource.DASHBOARD)
+    return await _answer(group_of(AuditServices), slug, VerdictSource.DASHBOARD)
 
 
 async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> Response:

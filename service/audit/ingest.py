@@ -50,7 +50,7 @@ from service.store.organisations import find_trust_revision, get_org_by_id
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
 from service.web.bodies import idempotency_key, read_body
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.documentation import JSON, Documentation, Tag
 from service.web.models import Omittable
 from service.web.refusals import (
@@ -295,9 +295,9 @@ class IngestHeaders(Struct, rename="kebab"):
     credentials=("adminToken", "apiKey"),
     capability=Capability.AUDIT_INGEST,
 )
-@receives(IngestServices)
-async def events(services: IngestServices, slug: str) -> ResponseReturnValue:
+async def events(slug: str) -> ResponseReturnValue:
     """Store install events; those counted as accepted are durable when this answers."""
+    services = group_of(IngestServices)
     sent = request_ctx.request
     principal, org = await services.access.authorize_ingest(slug)
     query_parameters(sent, ())

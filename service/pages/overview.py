@@ -45,7 +45,7 @@ from service.store.organisations import get_org_by_id
 from service.trust.bindings.repository import count_by_state
 from service.trust.rejected.rows import count_rejected
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, LISTED_FOR
-from service.web.dependencies import group_of, receives
+from service.web.dependencies import group_of
 from service.web.templates import render_template
 
 home = Blueprint("home", __name__)
@@ -73,9 +73,9 @@ def export_formats() -> list[ExportFormat]:
 
 
 @home.get("/")
-@receives(DashboardServices)
-async def introduction(services: DashboardServices) -> ResponseReturnValue:
+async def introduction() -> ResponseReturnValue:
     """Introduce the service, with a link to the organisation for members who are signed in."""
+    services = group_of(DashboardServices)
     try:
         caller = await services.sign_in.authenticator.caller(request, VerdictSource.DASHBOARD)
     except Unauthenticated:
@@ -94,17 +94,17 @@ _OWN_PAGE: Final = re.compile(r"/(?![/\\])\S*")
 
 
 @home.app_context_processor
-@receives(DashboardServices)
-async def chosen_theme(services: DashboardServices) -> dict[str, str | None]:
+async def chosen_theme() -> dict[str, str | None]:
     """The colour scheme that this browser was set to, for all templates."""
+    services = group_of(DashboardServices)
     chosen = services.sign_in.cookies.read(request, THEME)
     return {THEME: chosen if chosen in {"light", "dark"} else None}
 
 
 @home.get("/admin/ui/theme/<any(system, light, dark):choice>")
-@receives(DashboardServices)
-async def choose_theme(services: DashboardServices, choice: str) -> ResponseReturnValue:
+async def choose_theme(choice: str) -> ResponseReturnValue:
     """Set the colour scheme of this browser, and go back to the page `back`."""
+    services = group_of(DashboardServices)
     back = request.args.get("back", "/")
     response = redirect(back if _OWN_PAGE.fullmatch(back) else "/", 303)
     if request.headers.get("sec-fetch-site") == "cross-site":
@@ -117,9 +117,9 @@ async def choose_theme(services: DashboardServices, choice: str) -> ResponseRetu
 
 
 @home.get("/admin/ui/components")
-@receives(DashboardServices)
-async def components_page(services: DashboardServices) -> ResponseReturnValue:
+async def components_page() -> ResponseReturnValue:
     """Show every component of the pages, where the operator wants that: the demo does."""
+    services = group_of(DashboardServices)
     if not services.settings.components_page:
         raise NotFound
     return await render_template("components.html")

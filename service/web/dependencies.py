@@ -1,9 +1,8 @@
-"""Dependency injection: a route receives only the group of services that it names."""
+"""The groups of services that routes work with; each asks for the one that it names."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
 from quart import Quart, current_app
 
@@ -15,8 +14,6 @@ from service.store.store import Store
 _EXTENSION: Final = "countersign.groups"
 
 _Group = TypeVar("_Group")
-_Parameters = ParamSpec("_Parameters")
-_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +35,3 @@ def group_of(group: type[_Group]) -> _Group:
     """The current app's `group`."""
     groups: dict[type[_Group], _Group] = current_app.extensions[_EXTENSION]
     return groups[group]
-
-
-def receives(
-    group: type[_Group],
-) -> Callable[
-    [Callable[Concatenate[_Group, _Parameters], Awaitable[_Answer]]],
-    Callable[_Parameters, Awaitable[_Answer]],
-]:
-    """Pass the app's `group` to a route as its first argument."""
-
-    def decorate(
-        route: Callable[Concatenate[_Group, _Parameters], Awaitable[_Answer]],
-    ) -> Callable[_Parameters, Awaitable[_Answer]]:
-        @wraps(route)
-        async def run(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
-            return await route(group_of(group), *arguments, **named)
-
-        return run
-
-    return decorate

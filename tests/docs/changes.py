@@ -190,15 +190,15 @@ from quart import Blueprint, request
 
 from service.packages.example.ecosystem import EXAMPLE
 from service.packages.proxy.services import ProxyServices
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.responses import json_answer
 
 blueprint = Blueprint("proxy_example", __name__)
 
 
 @blueprint.get("/proxy/<slug>/example/<name>")
-@receives(ProxyServices)
-async def versions(services, slug, name):
+async def versions(slug, name):
+    services = group_of(ProxyServices)
     _, org = await services.authorize(request, slug)
     located = await services.locate(EXAMPLE, org, name)
     return json_answer(await located.read(lambda package: sorted(package.versions)))

@@ -24,7 +24,7 @@ from service.store.organisations import find_key_in_use, get_org_by_id
 from service.store.store import Store
 from service.store.tables import InstallToken, Organisation
 from service.web.bodies import read_body
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.models import Answer, TimestampMs
 from service.web.refusals import NO_BODY_EXPECTED, UNKNOWN_ENCODING, UNKNOWN_PARAMETER
@@ -174,13 +174,13 @@ class IssuedInstallToken(Answer, kw_only=True, rename="camel"):
     ci_token=CiTokenUse.REQUIRED,
     capability=Capability.PACKAGES_INSTALL,
 )
-@receives(InstallTokenIssuer)
-async def issue(issuer: InstallTokenIssuer, slug: str) -> ResponseReturnValue:
+async def issue(slug: str) -> ResponseReturnValue:
     """Exchange a CI job's token for an install token, which package managers send as a password.
 
     After a 201 both the token and its audit row are durable. The CI token is required here, and a
     rejected one is a 403 whose text begins with the verifier's failure code.
     """
+    issuer = group_of(InstallTokenIssuer)
     key, org = await issuer.authorize(request, slug)
     query_parameters(request, ())
     if (await read_body(request, _BODY_BYTES_MAX)).strip() not in {b"", b"{}"}:

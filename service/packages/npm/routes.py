@@ -39,7 +39,7 @@ from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
 from service.packages.refusals import ECOSYSTEM_NOT_SERVED, PACKAGE_FILE_MISSING
 from service.store.tables import Organisation
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.responses import json_answer
 
 _REGISTRY: Final = "/proxy/<slug>/npm"
@@ -53,25 +53,25 @@ blueprint = Blueprint("proxy_npm", __name__)
 
 
 @blueprint.get(f"{_REGISTRY}/-/ping")
-@receives(ProxyServices)
-async def ping(services: ProxyServices, slug: str) -> ResponseReturnValue:
+async def ping(slug: str) -> ResponseReturnValue:
     """Answer `npm ping`."""
+    services = group_of(ProxyServices)
     await services.authorize(request, slug)
     return json_answer({})
 
 
 @blueprint.get(f"{_REGISTRY}/-/whoami")
-@receives(ProxyServices)
-async def whoami(services: ProxyServices, slug: str) -> ResponseReturnValue:
+async def whoami(slug: str) -> ResponseReturnValue:
     """Name the credential for `npm whoami`: the id of the API key."""
+    services = group_of(ProxyServices)
     principal, _ = await services.authorize(request, slug)
     return json_answer({"username": principal.key_id})
 
 
 @blueprint.get(f"{_REGISTRY}{_PASSED_ON}keys")
-@receives(ProxyServices)
-async def keys(services: ProxyServices, slug: str) -> ResponseReturnValue:
+async def keys(slug: str) -> ResponseReturnValue:
     """The registry's signing keys, as the upstream publishes them."""
+    services = group_of(ProxyServices)
     _, org = await services.authorize(request, slug)
     upstream = _public(services).upstream
     with await upstream.admit(org.id):
@@ -80,9 +80,9 @@ async def keys(services: ProxyServices, slug: str) -> ResponseReturnValue:
 
 
 @blueprint.post(f"{_REGISTRY}{QUERY_PATH}<path:query>")
-@receives(ProxyServices)
-async def security(services: ProxyServices, slug: str, query: str) -> ResponseReturnValue:
+async def security(slug: str, query: str) -> ResponseReturnValue:
     """Pass a query of `npm audit` on, without first-party packages, and the answer back."""
+    services = group_of(ProxyServices)
     _, org = await services.authorize(request, slug)
     if query not in QUERIES:
         raise NotFound
@@ -101,21 +101,21 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
 
 
 @blueprint.get(f"{_REGISTRY}/-/package/<path:name>/dist-tags")
-@receives(ProxyServices)
-async def dist_tags(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
+async def dist_tags(slug: str, name: str) -> ResponseReturnValue:
     """Answer `npm dist-tag ls`: the versions that tags point at in the document."""
+    services = group_of(ProxyServices)
     _, org = await services.authorize(request, slug)
     located = await services.locate(NPM, org, name)
     return json_answer(await located.judge(partial(_tags, located.policy, services.clock())))
 
 
 @blueprint.get(f"{_REGISTRY}/<path:wanted>")
-@receives(ProxyServices)
-async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseReturnValue:
+async def package(slug: str, wanted: str) -> ResponseReturnValue:
     """A document, the object of one version, or a tarball, depending on the path.
 
     Names may contain a slash, written as such or as `%2f`: `@scope/name`.
     """
+    services = group_of(ProxyServices)
     principal, org = await services.authorize(request, slug)
     name, rest = _split(wanted)
     if name == "-":  # npm's endpoints other than packages, such as its search: not served

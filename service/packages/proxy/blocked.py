@@ -29,7 +29,7 @@ from service.packages.policy.model import BLOCKING_REASONS, PolicyDecision
 from service.packages.proxy.services import ProxyServices
 from service.packages.refusals import PUBLISHING_NOT_SUPPORTED
 from service.store.tables import Organisation
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.responses import error_answer
 from service.web.templates import render_template
 
@@ -107,15 +107,13 @@ blueprint = Blueprint("proxy_blocked", __name__)
 
 
 @blueprint.get("/proxy/<slug>/blocked/<audit_id>/<path:rest>")
-@receives(AuditServices)
-async def blocked(
-    services: AuditServices, slug: str, audit_id: str, rest: str
-) -> ResponseReturnValue:
+async def blocked(slug: str, audit_id: str, rest: str) -> ResponseReturnValue:
     """Say which install was refused and where its audit row is.
 
     No credentials are needed, because package managers do not send any here. So the page shows only
     what its address says. Members who are signed in see more, as far as their role allows.
     """
+    services = group_of(AuditServices)
     name, version, reason = _parts(rest)
     if parse_audit_id(audit_id) is None:
         raise NotFound
@@ -238,12 +236,12 @@ def _reason(text: str | None) -> dict[str, Any]:
 
 @blueprint.route("/proxy/<slug>/", methods=[*_READING, "OPTIONS", *_WRITING])
 @blueprint.route("/proxy/<slug>/<path:rest>", methods=[*_READING, "OPTIONS", *_WRITING])
-@receives(ProxyServices)
-async def fallback(services: ProxyServices, slug: str, rest: str = "") -> ResponseReturnValue:
+async def fallback(slug: str, rest: str = "") -> ResponseReturnValue:
     """401 without credentials; else 404, or 405 for a method that does not read.
 
     Package managers learn from the 401 of any path how to send credentials.
     """
+    services = group_of(ProxyServices)
     await services.authorize(request, slug)
     if request.method in _READING:
         raise NotFound

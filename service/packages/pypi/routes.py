@@ -33,7 +33,7 @@ from service.packages.pypi.project import (
 from service.packages.pypi.render import PageFormat, negotiate, render_html, render_json
 from service.packages.refusals import NO_ACCEPTABLE_FORM, PACKAGE_FILE_MISSING
 from service.store.tables import Organisation
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 
 _INDEX: Final = "/proxy/<slug>/pypi"
 _DIGESTS: Final = ("sha256", "sha512")
@@ -44,9 +44,9 @@ blueprint = Blueprint("proxy_pypi", __name__)
 
 @blueprint.get(f"{_INDEX}/simple", strict_slashes=False)
 @blueprint.get(f"{_INDEX}/simple/")
-@receives(ProxyServices)
-async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
+async def root(slug: str) -> ResponseReturnValue:
     """The list of projects, which is empty."""
+    services = group_of(ProxyServices)
     await services.authorize(request, slug)
     page_format = _page_format()
     return Response(render_root(page_format), content_type=_content_type(page_format))
@@ -54,9 +54,9 @@ async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get(f"{_INDEX}/simple/<name>", strict_slashes=False)
 @blueprint.get(f"{_INDEX}/simple/<name>/")
-@receives(ProxyServices)
-async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
+async def project_page(slug: str, name: str) -> ResponseReturnValue:
     """The files of a project; those that would be refused are marked as yanked."""
+    services = group_of(ProxyServices)
     _, org = await services.authorize(request, slug)
     page_format = _page_format()
     located = await services.locate(PYPI, org, name)
@@ -68,9 +68,9 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
 
 
 @blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
-@receives(ProxyServices)
-async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
+async def file(slug: str, origin: str, path: str) -> ResponseReturnValue:
     """A file, once its install is recorded, or a redirect to the reason for its refusal."""
+    services = group_of(ProxyServices)
     principal, org = await services.authorize(request, slug)
     distribution = parse_filename(path.removesuffix(METADATA_SUFFIX).rpartition("/")[2])
     if distribution is None:

@@ -34,7 +34,7 @@ from service.access.sign_in.services import SignInServices
 from service.core.errors import BodyTooLarge, Invalid, Refusal, UnsupportedMediaType
 from service.pages.page import Form, FormState, OwnCall, Page, View, page_post
 from service.store.tables import Member
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.documentation import FORM, Documentation, Tag
 from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
@@ -114,9 +114,9 @@ _ANY_REQUEST = (
     refusals=_ANY_REQUEST,
     credentials=(),
 )
-@receives(SignInServices)
-async def code(services: SignInServices) -> ResponseReturnValue:
+async def code() -> ResponseReturnValue:
     """Ask to sign a command line in: a member approves it on the page `/device`."""
+    services = group_of(SignInServices)
     origin = services.attempt(VerdictSource.ADMIN_API)
     await _parameters()
     async with services.store.write() as work:
@@ -150,9 +150,9 @@ async def code(services: SignInServices) -> ResponseReturnValue:
     ],
     credentials=(),
 )
-@receives(SignInServices)
-async def token(services: SignInServices) -> ResponseReturnValue:
+async def token() -> ResponseReturnValue:
     """Poll for the session: 400 `authorization_pending` until the member has decided."""
+    services = group_of(SignInServices)
     origin = services.authenticator.origin(request, VerdictSource.ADMIN_API)
     services.device_polls.count(origin.source_ip)
     given = await _parameters()

@@ -41,7 +41,7 @@ from service.access.sign_in.services import SignInServices
 from service.core.errors import Invalid, NotFound
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.request_parsing import json_object
 from service.web.responses import json_answer
 
@@ -50,18 +50,18 @@ _log = structlog.get_logger(__name__)
 
 
 @blueprint.post("/sign-in/passkey/begin")
-@receives(SignInServices)
-async def begin_sign_in(services: SignInServices) -> ResponseReturnValue:
+async def begin_sign_in() -> ResponseReturnValue:
     """Send the options for a sign-in of any member."""
+    services = group_of(SignInServices)
     party = _relying_party(services)
     _count_step(services)
     return _options(services, party)
 
 
 @blueprint.post("/sign-in/passkey/finish")
-@receives(SignInServices)
-async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
+async def finish_sign_in() -> ResponseReturnValue:
     """Start a session for the passkey's member, and send the page to go to."""
+    services = group_of(SignInServices)
     party = _relying_party(services)
     origin = _count_step(services)
     challenge = _challenge(services)
@@ -78,18 +78,18 @@ async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.post("/profile/sign-in-again/begin")
-@receives(SignInServices)
-async def begin_again(services: SignInServices) -> ResponseReturnValue:
+async def begin_again() -> ResponseReturnValue:
     """Send the options for the member to sign in again."""
+    services = group_of(SignInServices)
     party = _relying_party(services)
     await _own_json(services)
     return _options(services, party)
 
 
 @blueprint.post("/profile/sign-in-again/finish")
-@receives(SignInServices)
-async def finish_again(services: SignInServices) -> ResponseReturnValue:
+async def finish_again() -> ResponseReturnValue:
     """Renew the member's session, and send the page to go to; null to stay."""
+    services = group_of(SignInServices)
     party = _relying_party(services)
     caller, body = await _own_json(services)
     challenge, assertion = _challenge(services), _assertion(body)
@@ -105,9 +105,9 @@ async def finish_again(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.post("/profile/passkeys/begin")
-@receives(SignInServices)
-async def begin_registration(services: SignInServices) -> ResponseReturnValue:
+async def begin_registration() -> ResponseReturnValue:
     """Send the options for a new passkey of the member."""
+    services = group_of(SignInServices)
     party = _relying_party(services)
     caller, _ = await _own_json(services)
     services.access.require_recent_sign_in(caller)
@@ -126,9 +126,9 @@ async def begin_registration(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.post("/profile/passkeys/finish")
-@receives(SignInServices)
-async def finish_registration(services: SignInServices) -> ResponseReturnValue:
+async def finish_registration() -> ResponseReturnValue:
     """Add the passkey that the member's browser has created."""
+    services = group_of(SignInServices)
     party = _relying_party(services)
     caller, body = await _own_json(services)
     cookie = services.cookies.read(request, NEW_PASSKEY_COOKIE)

@@ -56,7 +56,7 @@ from service.orgs.members import add_member
 from service.pages.page import Form, OwnCall, page_post
 from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.templates import render_template
 
 CODE_CHARS_MAX: Final = 4096
@@ -73,9 +73,9 @@ class Choice(SignedValue, frozen=True, kw_only=True):
 
 
 @blueprint.get("")
-@receives(SignInServices)
-async def ways(services: SignInServices) -> ResponseReturnValue:
+async def ways() -> ResponseReturnValue:
     """Show the ways to sign in."""
+    services = group_of(SignInServices)
     return await render_template(
         "sign_in_ways.html",
         providers=services.providers.values(),
@@ -85,12 +85,12 @@ async def ways(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/<provider_name>")
-@receives(SignInServices)
-async def start(services: SignInServices, provider_name: str) -> ResponseReturnValue:
+async def start(provider_name: str) -> ResponseReturnValue:
     """Redirect to the provider, with a sign-in that only this browser can complete.
 
     A link and not a form, because browsers apply `form-action` to a form's redirects, too.
     """
+    services = group_of(SignInServices)
     provider = _provider(services, provider_name)
     services.attempt()
     endpoints = await services.exchange.endpoints(provider)
@@ -104,9 +104,9 @@ async def start(services: SignInServices, provider_name: str) -> ResponseReturnV
 
 
 @blueprint.get("/<provider_name>/callback")
-@receives(SignInServices)
-async def callback(services: SignInServices, provider_name: str) -> ResponseReturnValue:
+async def callback(provider_name: str) -> ResponseReturnValue:
     """Complete a sign-in with a session or a choice of organisations, or refuse it."""
+    services = group_of(SignInServices)
     provider = _provider(services, provider_name)
     services.attempt()
     flow = _flow_under_way(services, provider)
@@ -130,9 +130,9 @@ async def callback(services: SignInServices, provider_name: str) -> ResponseRetu
 
 
 @blueprint.get("/choose")
-@receives(SignInServices)
-async def choices(services: SignInServices) -> ResponseReturnValue:
+async def choices() -> ResponseReturnValue:
     """Show the organisations that the user may sign in to, to choose one."""
+    services = group_of(SignInServices)
     choice = _choice_under_way(services)
     async with services.store.read() as session:
         eligible = await list_eligible_memberships(session, choice.identity)
@@ -144,9 +144,9 @@ async def choices(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.post("/choose")
-@receives(SignInServices)
-async def choose(services: SignInServices) -> ResponseReturnValue:
+async def choose() -> ResponseReturnValue:
     """Sign in to the chosen organisation."""
+    services = group_of(SignInServices)
     refuse_cross_site_form(request, services.settings.origin)
     services.attempt()
     choice = _choice_under_way(services)
@@ -165,9 +165,9 @@ async def choose(services: SignInServices) -> ResponseReturnValue:
 
 
 @blueprint.errorhandler(SignInRefused)
-@receives(SignInServices)
-async def refused(services: SignInServices, refusal: SignInRefused) -> ResponseReturnValue:
+async def refused(refusal: SignInRefused) -> ResponseReturnValue:
     """Show why the sign-in failed; unless it can be retried, end what was in progress."""
+    services = group_of(SignInServices)
     page = await render_template("sign_in_refused.html", text=refusal.text)
     response = await make_response(page, refusal.status)
     if refusal.retry_after_s is not None:
@@ -300,9 +300,9 @@ async def sign_in_page() -> ResponseReturnValue:
 
 
 @links.post("/sign-in")
-@receives(SignInServices)
-async def sign_in(services: SignInServices) -> ResponseReturnValue:
+async def sign_in() -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
+    services = group_of(SignInServices)
     refuse_cross_site_form(request, services.settings.origin)
     # Before the body is read and the database asked: guessing tokens must cost us little.
     origin = services.attempt()

@@ -16,7 +16,7 @@ from service.access.sign_in.completion import end_session
 from service.access.sign_in.services import SignInServices
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member, Session
-from service.web.dependencies import receives
+from service.web.dependencies import group_of
 from service.web.documentation import CiTokenUse, Documentation, Tag
 from service.web.models import TimestampMs
 from service.web.refusals import UNKNOWN_PARAMETER
@@ -63,9 +63,9 @@ class EndedSession(Struct, kw_only=True):
     refusals=[UNKNOWN_PARAMETER],
     ci_token=CiTokenUse.IGNORED,
 )
-@receives(SignInServices)
-async def show(services: SignInServices) -> ResponseReturnValue:
+async def show() -> ResponseReturnValue:
     """Tell whose credential the request carries, and what it may do."""
+    services = group_of(SignInServices)
     caller = await services.access.authenticate()
     query_parameters(request, ())
     async with services.store.read() as session:
@@ -81,9 +81,9 @@ async def show(services: SignInServices) -> ResponseReturnValue:
     credentials=("session", "bearer"),
     ci_token=CiTokenUse.IGNORED,
 )
-@receives(SignInServices)
-async def end(services: SignInServices) -> ResponseReturnValue:
+async def end() -> ResponseReturnValue:
     """End the session that the request carries: its token and cookie no longer work."""
+    services = group_of(SignInServices)
     member = await services.access.authorize_self(VerdictSource.ADMIN_API)
     query_parameters(request, ())
     async with services.store.write() as work:
