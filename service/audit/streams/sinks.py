@@ -8,9 +8,11 @@ import gzip
 import hmac
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
+from functools import partial
 from typing import Any, Final, Literal, cast
 from urllib.parse import quote, urlsplit
 
@@ -114,13 +116,14 @@ async def send_lines(
         async with store.read() as session:
             if not await may_mail(session, settings, stream):
                 return Refused("denied", NOT_MAILED)
-    sealed = [stream.secret]
-    if stream.former_secret and stream.rotated_at and now - stream.rotated_at < ROTATION:
-        sealed.append(stream.former_secret)
+    open_secret = partial(unseal, settings.secret_key, stream.id)
     try:
-        secrets = [unseal(settings.secret_key, stream.id, each) for each in sealed]
+        secrets = [open_secret(stream.secret)]
     except UnusableSecret:
         return Refused("denied", "COUNTERSIGN_SECRET_KEY has changed: set the secret again")
+    if stream.former_secret and stream.rotated_at and now - stream.rotated_at < ROTATION:
+        with suppress(UnusableSecret):  # it was set again because of that
+            secrets.append(open_secret(stream.former_secret))
     batch = Batch(stream, secrets, urlsplit(settings.public_url).hostname or "", now, lines)
     return await sender.send(_ENCODERS[cast("SinkKind", stream.kind)](batch))
 

@@ -264,14 +264,21 @@ async def test_a_test_shows_what_the_receiver_answers_and_moves_nothing(streams)
     assert (await stored(streams.services, stream_id)).cursor == 0
 
 
-async def test_with_another_secret_key_a_stream_says_so(streams, monkeypatch):
+async def test_with_another_secret_key_a_stream_says_so_until_its_secret_is_set_again(
+    streams, monkeypatch
+):
     async with receiving() as receiver:
         stream_id = await streams.create(receiver.url)
         monkeypatch.setattr("service.core.secrets.derive_key", lambda key, purpose: bytes(32))
         while (stream := await stored(streams.services, stream_id)).answer is None:
             await streams.services.deliveries.deliver_due()
-    assert "SECRET_KEY has changed" in stream.answer
-    assert receiver.requests == []
+        assert "SECRET_KEY has changed" in stream.answer
+        assert receiver.requests == []
+        # The former secret, which would sign for another day, cannot be read.
+        await streams.call("PUT", f"/{stream_id}", secret="")
+        assert (await streams.call("POST", f"/{stream_id}/test"))["accepted"]
+    (signature,) = receiver.requests[0].headers["webhook-signature"].split()
+    assert signature.startswith("v1,")
 
 
 async def test_how_far_behind_a_stream_is_is_listed_and_measured(streams):
