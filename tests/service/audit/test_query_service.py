@@ -7,6 +7,7 @@ import pytest
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.samples import sample_row
 from tests.conftest import START, refused
+from tests.service.audit.conftest import AuditWorld
 
 LIMIT_TEXT = "limit must be an integer from 1 to 1000"
 
@@ -90,9 +91,12 @@ async def test_a_limit_from_1_to_1000_is_kept(audit, limit):
     "limit",
     ["0", "1001", "-1", "+1", "abc", "1.0", "1e2", "", " 1", "1 ", "١", "0x1", "9" * 30, "1\n"],
 )
-async def test_any_other_limit_is_refused_and_never_clamped(audit, limit):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_any_other_limit_is_refused_and_never_clamped(shared_world, limit):
     """A script that asked for 5,000 and got 1,000 would think it had all."""
-    assert await refused(await audit.get(limit=limit)) == (400, LIMIT_TEXT)
+    answer = await AuditWorld(shared_world).get(limit=limit)
+
+    assert await refused(answer) == (400, LIMIT_TEXT)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.conftest import World, grant, refused
 from tests.service.orgs.desk import ask
@@ -12,14 +13,24 @@ BEYOND = "this role has rights beyond your own: ask a member who has it"
 ABOUT_A_MEMBER = ["role", "", "sign-out", "remove-passkeys", "link"]
 
 
-@pytest.fixture
-async def delegates(world: World) -> World:
+async def with_delegates(world: World) -> World:
     """Admins, and auditors, who may run the organisation without being owners of it."""
     await grant(world, "admin", "org:admin")
     await grant(world, "auditor", "org:admin")
     await add_person(world, "second_admin", "admin")
     await add_person(world, "second_owner", "owner")
     return world
+
+
+@pytest.fixture
+async def delegates(world: World) -> World:
+    return await with_delegates(world)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_delegates(shared_world: World) -> World:
+    """For tests that change nothing."""
+    return await with_delegates(shared_world)
 
 
 async def change(world: World, whom: str, what: str, who: str, role: str = "member") -> Any:
@@ -41,13 +52,14 @@ async def invite(world: World, role: str, who: str) -> Any:
 @pytest.mark.parametrize(
     ("who", "whom"), [("admin", "owner"), ("auditor", "owner"), ("auditor", "admin")]
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_no_one_decides_over_a_higher_role(
-    delegates: World, who: str, whom: str, what: str
+    shared_delegates: World, who: str, whom: str, what: str
 ) -> None:
-    before = await logged(delegates)
+    before = await logged(shared_delegates)
 
-    assert await refused(await change(delegates, whom, what, who)) == (403, BEYOND)
-    assert await logged(delegates) == before
+    assert await refused(await change(shared_delegates, whom, what, who)) == (403, BEYOND)
+    assert await logged(shared_delegates) == before
 
 
 @pytest.mark.parametrize("what", ABOUT_A_MEMBER)

@@ -74,11 +74,14 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(world: World) -> None:
         ({"scope": "audit:r"}, "unknown field: scope"),
     ],
 )
-async def test_what_is_no_key_is_refused(world: World, body: dict[str, Any], text: str) -> None:
-    answer = await ask(world, "POST", **({"name": "ci", "scopes": ["audit:r"]} | body))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_no_key_is_refused(
+    shared_world: World, body: dict[str, Any], text: str
+) -> None:
+    answer = await ask(shared_world, "POST", **({"name": "ci", "scopes": ["audit:r"]} | body))
 
     assert await refused(answer) == (400, text)
-    assert await listed(world) == []
+    assert await listed(shared_world) == []
 
 
 async def test_a_request_without_scopes_is_told_which_there_are(world: World) -> None:

@@ -114,16 +114,17 @@ async def test_an_invitation_makes_a_member_and_one_row(world: World) -> None:
         ("name", "x", 400, "unknown field: name"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_faulty_invitation_changes_nothing(
-    world: World, field: str, value: object, status: int, text: str
+    shared_world: World, field: str, value: object, status: int, text: str
 ) -> None:
-    before = await logged(world)
+    before = await logged(shared_world)
 
-    assert await refused(await ask(world, "POST", "/members", NEW | {field: value})) == (
+    assert await refused(await ask(shared_world, "POST", "/members", NEW | {field: value})) == (
         status,
         text,
     )
-    assert await logged(world) == before
+    assert await logged(shared_world) == before
 
 
 async def test_a_member_without_a_role_is_a_member(world: World) -> None:

@@ -97,10 +97,13 @@ async def test_each_change_is_the_platforms(world: World) -> None:
         ("POST", "/acme/domains", {"domain": "a.b", "idp": "x"}, (400, "idp must be one of")),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_what_cannot_be_is_refused(
-    world: World, method: str, path: str, body: dict[str, Any], refusal: tuple[int, str]
+    shared_world: World, method: str, path: str, body: dict[str, Any], refusal: tuple[int, str]
 ) -> None:
-    answer = await world.client.open(f"{ORGS}{path}", method=method, headers=world.admin, json=body)
+    answer = await shared_world.client.open(
+        f"{ORGS}{path}", method=method, headers=shared_world.admin, json=body
+    )
 
     status, text = await refused(answer)
     assert (status, text[: len(refusal[1])]) == refusal

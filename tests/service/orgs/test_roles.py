@@ -102,12 +102,13 @@ async def test_a_change_based_on_older_grants_restores_none(
         ("auditor", [5], "capabilities must be an array of strings"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_what_is_none_is_refused(
-    world: World, role: str, capabilities: object, text: str
+    shared_world: World, role: str, capabilities: object, text: str
 ) -> None:
-    before = await logged(world)
-    answer = await ask(world, "PUT", f"/roles/{role}", {"capabilities": capabilities})
+    before = await logged(shared_world)
+    answer = await ask(shared_world, "PUT", f"/roles/{role}", {"capabilities": capabilities})
 
     status, said = await refused(answer)
     assert (status, said[: len(text)]) == (400, text)
-    assert await logged(world) == before
+    assert await logged(shared_world) == before

@@ -74,15 +74,16 @@ async def test_a_cursor_is_good_for_its_own_list_only(world: World, kind: str) -
         (..., 409, "{kind} {name} already exists in acme"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_faulty_name_changes_nothing(
-    world: World, kind: str, name: object, status: int, text: str
+    shared_world: World, kind: str, name: object, status: int, text: str
 ) -> None:
     typed = {"team": "platform", "project": "payments"}[kind] if name is ... else name
-    before = await logged(world)
+    before = await logged(shared_world)
 
-    answer = await ask(world, "POST", f"/{kind}s", {"name": typed})
+    answer = await ask(shared_world, "POST", f"/{kind}s", {"name": typed})
     assert await refused(answer) == (status, text.format(kind=kind, name=typed))
-    assert await logged(world) == before
+    assert await logged(shared_world) == before
 
 
 async def test_a_team_admin_is_added_and_removed(world: World) -> None:

@@ -230,14 +230,15 @@ async def test_one_member_may_not_fill_the_list(
         ({"note": "x"}, "unknown field: note"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_wrong_request_names_the_field(
-    world: World, changes: dict[str, Any], said: str
+    shared_world: World, changes: dict[str, Any], said: str
 ) -> None:
-    status, text = await refusal(await requested(world, **changes))
+    status, text = await refusal(await requested(shared_world, **changes))
 
     assert status == 400
     assert said in text
-    assert await world.audit(event="policy_exception_requested") == []
+    assert await shared_world.audit(event="policy_exception_requested") == []
 
 
 @pytest.mark.parametrize("body", [{}, {"decision": "maybe"}, {"decision": "allow", "who": "x"}])
