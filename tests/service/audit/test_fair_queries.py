@@ -252,8 +252,9 @@ async def test_values_are_compared_in_their_organisations_turn(audit):
 
 async def test_look_ups_of_values_may_wait_for_their_turns(audit, monkeypatch):
     """Only their own time counts: others' queries must not make them fail."""
-    monkeypatch.setattr("service.audit.unknown_values.ALL_MAX_S", 1.0)
     await audit.accept([sample_row(START, package_name="left-pad")])
+    await audit.get("/unknown-values", package="react")  # which opens what it asks
+    monkeypatch.setattr("service.audit.unknown_values.ALL_MAX_S", 1.0)
     gate = Gate(audit.services.lake)
     per_tenant = query_bounds(audit.services.settings).per_tenant
     held = [gate.start(audit.world.acme.id, Length.SHORT) for _ in range(per_tenant)]

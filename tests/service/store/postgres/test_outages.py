@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import certifi
+import psycopg
 import pytest
 from sqlalchemy import event, make_url, text
 
@@ -20,9 +21,10 @@ from service.core.errors import (
 )
 from service.store.faults import is_outage
 from service.store.organisations import find_org
+from service.store.postgres.engine import READERS
 from service.store.postgres.faults import fault_of
 from service.store.store import Store
-from tests.polling import HANG_S
+from tests.polling import HANG_S, eventually, until
 from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org
 from tests.service.store.postgres.conftest import open_engines, open_store
@@ -152,15 +154,22 @@ async def test_a_process_ends_although_the_server_does_not_answer(
         own_postgres.resume()
 
 
+def end_connections(program: psycopg.Connection[Any]) -> None:
+    """As an administrator; return once the server has ended those of the service."""
+    own = "pg_stat_activity WHERE application_name = 'countersign'"
+    program.execute(f"SELECT pg_terminate_backend(pid) FROM {own}")
+    eventually(
+        lambda: not program.execute(f"SELECT pid FROM {own}").fetchall(),
+        "the connections end",
+    )
+
+
 async def test_a_connection_that_an_administrator_ends_is_replaced(
     node: Store, own_postgres: PostgresServer
 ):
     with own_postgres.connect() as program:
-        program.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'countersign'"
-        )
-    await asyncio.sleep(0.1)
+        end_connections(program)
+    await asyncio.sleep(0.1)  # in which the loop reads of it
 
     await check_everything_works(node)
 
@@ -180,14 +189,17 @@ async def test_a_slow_statement_is_ended_by_the_server(node: Store):
 
 async def test_more_readers_than_connections_wait_no_longer_than_said(node: Store):
     """A pool without a limit on waiting would be a service without an answer."""
+    reading, may_end = [], asyncio.Event()
 
     async def occupy() -> None:
-        async with node.read():
-            await asyncio.sleep(WAIT_S + 0.5)
+        async with node.read() as session:
+            reading.append(await session.connection())
+            await may_end.wait()
 
-    occupied = [asyncio.create_task(occupy()) for _ in range(8)]
-    await asyncio.sleep(0.1)
+    occupied = [asyncio.create_task(occupy()) for _ in range(READERS)]
+    await until(lambda: len(reading) == READERS)
     await expect_fault_in_time(read, node)
+    may_end.set()
     await asyncio.gather(*occupied)
     await read(node)
 
@@ -197,9 +209,7 @@ async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresSer
     name = str(node._engines.reader.url.database)
     with own_postgres.connect() as program:
         program.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-        program.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-        )
+        end_connections(program)
     await asyncio.sleep(0.1)
 
     await read(node)
