@@ -14,6 +14,7 @@ from tests.analytics.samples import sample_row
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
+from tests.budgets import sample
 
 pytestmark = needs_chromium
 RESULT = "[data-prove-result]"
@@ -62,6 +63,7 @@ def test_a_row_is_proved_on_its_page(visit: Visits, has_scripts: bool) -> None: 
         expect_no_violations(page)
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("wrong", "right", "said"),
     [

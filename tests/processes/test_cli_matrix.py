@@ -17,7 +17,7 @@ from service.access.callers import cli_caller
 from service.app.composition import Services
 from service.cli.client import PAGES_MAX, Client, org_path
 from service.cli.commands import CommandPlace
-from tests.budgets import IS_FULL
+from tests.budgets import IS_FULL, sample
 from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import copy_data_dir
 from tests.evidence.logs import SomeWitness
@@ -244,6 +244,7 @@ def test_a_server_answers_scripts_with_one_object(
         assert "error" not in said, said
 
 
+@sample(40)
 @pytest.mark.parametrize("name", API)
 def test_what_a_credential_may_not_do_is_refused_in_one_line(
     prepared: Prepared, served: Server, desk: Desk, tmp_path: Path, name: str
@@ -260,6 +261,7 @@ def test_what_a_credential_may_not_do_is_refused_in_one_line(
     assert scripted.refusal == ran.refusal
 
 
+@sample(30)
 @pytest.mark.parametrize("name", [name for name in API if "slug" in names_of(name)])
 def test_an_organisation_that_is_none_or_anothers_is_not_found(
     prepared: Prepared, served: Server, desk: Desk, tmp_path: Path, name: str

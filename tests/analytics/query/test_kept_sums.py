@@ -186,7 +186,7 @@ def windows(floor: datetime) -> list[tuple[datetime | None, datetime | None]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(budget(6, 60)))
+@pytest.mark.parametrize("seed", range(budget(3, 60)))
 def test_a_kept_sum_is_a_fresh_count_whatever_came_and_went(tmp_path, monkeypatch, seed):
     chance = random.Random(seed)
     monkeypatch.setattr(index_builder, "HEAD_VALUES", 3)

@@ -67,7 +67,7 @@ class Pages:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(budget(6, 300)))
+@pytest.mark.parametrize("seed", range(budget(3, 300)))
 def test_a_kept_page_is_a_fresh_one_whatever_came_and_went(tmp_path, monkeypatch, seed):
     chance = random.Random(seed)
     monkeypatch.setattr(index_builder, "HEAD_COLUMNS", HEAD_COLUMNS)  # sets it back in the end

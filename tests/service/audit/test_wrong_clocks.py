@@ -255,7 +255,7 @@ PAIRS = [
 """Of the node's clock and the database's: each alone, both alike, both by different amounts."""
 
 
-@sample(4)
+@sample(3)
 @pytest.mark.parametrize(("off", "database_off"), PAIRS, ids=str)
 async def test_a_nodes_clock_and_the_databases(node, off, database_off):
     await _used(node)

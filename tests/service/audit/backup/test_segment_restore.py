@@ -348,7 +348,7 @@ async def test_an_object_is_restored_from_a_backup_by_version(filled, bucket, tm
         await moved.close()
 
 
-@pytest.mark.parametrize("steps", range(0, 33, budget(5, 1)))
+@pytest.mark.parametrize("steps", range(0, 33, budget(8, 1)))
 async def test_a_crash_at_any_step_loses_and_doubles_nothing(filled, stored, backup, steps):
     """The next run completes it; what is left is a file that a sweep removes."""
     before = await rows(filled)

@@ -20,7 +20,7 @@ from tests.service.audit.open_table.conftest import LakeWorld, answers_of
 from tests.service.audit.open_table.test_removal import HOUR, merge, unlink
 
 STEPS_MAX = 200
-STRIDE = budget(17, 1)
+STRIDE = budget(29, 1)
 """Every how many steps a crash is tried."""
 
 pytestmark = pytest.mark.slow
@@ -218,6 +218,7 @@ async def test_a_checkpoint_is_durable_before_what_it_stands_for_is_removed(fill
     }
 
 
+@sample(2)
 @pytest.mark.parametrize("left", [None, b"", b'{"vers', b"[]"])
 async def test_a_checkpoint_without_a_pointer_to_it_is_written_again(filled, left):
     """An expiry was killed between the two: without the pointer no later one could end."""

@@ -14,6 +14,7 @@ from analytics.model.schema import audit_id
 from service.audit.streams.delivery import PARKED_MAX
 from service.audit.streams.sinks import BATCH_ROWS
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.service.audit.streams.receivers import (
     ACCEPTED,
     Received,
@@ -223,6 +224,7 @@ async def test_a_receiver_that_refuses_every_row_loses_none(streams):
         assert receiver.ids == await all_ids(streams)
 
 
+@sample(2)
 @pytest.mark.parametrize("status", [401, 403, 404, 302])
 async def test_a_stream_that_is_denied_for_a_day_is_suspended_and_recorded(streams, status):
     async with receiving(lambda _: refused(status, b"denied")) as receiver:
