@@ -7,19 +7,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from service.core.settings import REPOSITORY
 from service.packages.ecosystems import CLIENTS
+from tests.docs.forked_commands import forked_countersign
 from tests.docs.programs import add_jq, add_program
 from tests.docs.shell_blocks import Block
 from tests.interpreters import run_module, start_module
 from tests.issuers.fixtures import IssuerProcess
 from tests.polling import HANG_S
 from tests.processes.homes import CLI, Server, free_port
+from tests.tiers import IS_FULL
 
 CURLRC: Final = "fail-with-body\nshow-error\n"
 """The reader's ~/.curlrc: an answer with an error status is an error of the block."""
@@ -95,22 +97,27 @@ class DemoReader:
         """Names of other servers in blocks, and those that the reader has."""
         self.variables: dict[str, str] = {}
         """What the reader's machine exports."""
-        for path in (self.folder, self._home / "bin", self.folder / ".venv" / "bin"):
+        for path in (self.folder, self.programs, self.folder / ".venv" / "bin"):
             path.mkdir(parents=True)
         add_program(self.folder / ".venv" / "bin", "pip", "exit 0")
         untrusted = model.issuer.sign(sub="repo:acme/other:ref:refs/heads/main")
         (self.folder / "token.txt").write_text(untrusted)
         (self.folder / "key.txt").write_text(model.key)
-        add_jq(self._home / "bin")
+        add_jq(self.programs)
         for name in STAND_INS:
-            add_program(self._home / "bin", name, "exit 0")
-        add_program(self._home / "bin", "circleci", f"echo {model.issuer.sign()}")
+            add_program(self.programs, name, "exit 0")
+        add_program(self.programs, "circleci", f"echo {model.issuer.sign()}")
 
     def environment(self) -> dict[str, str]:
         """What the reader's shell has at its start."""
         environment = self._model.environment(self.data_dir)
         environment["PATH"] = f"{self._home}/bin:{environment['PATH']}"
         return environment | {"HOME": str(self._home), "LANG": "C.UTF-8"} | self.variables
+
+    @property
+    def programs(self) -> Path:
+        """The folder of the programs that the reader's machine has, before those of Python."""
+        return self._home / "bin"
 
     def read_json(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text())
@@ -235,7 +242,8 @@ def _complaints(blocks: list[Block], scripts: Path, record: list[str]) -> Iterat
 def demo_reader(folder: Path, model: Model) -> Iterator[DemoReader]:
     """A reader in `folder`; the server ends with the context."""
     reader = DemoReader(folder, model)
-    try:
+    with ExitStack() as stack:
+        stack.callback(reader.close)
+        if not IS_FULL:
+            stack.enter_context(forked_countersign(reader.programs))
         yield reader
-    finally:
-        reader.close()
