@@ -1,6 +1,6 @@
 """The callers of requests, by kind of credential."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol, Self
@@ -17,7 +17,14 @@ from service.access.refusals import (
     NotOrgAdmin,
     NotTeamAdmin,
 )
-from service.access.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
+from service.access.roles import (
+    ORG_BINDING_ROLES,
+    UNSCOPED_RIGHTS,
+    Capability,
+    Role,
+    covers,
+    granted,
+)
 from service.ci.verifier.attribution import Attribution
 from service.core.errors import Forbidden
 from service.store.tables import Organisation
@@ -167,23 +174,20 @@ class ApiKeyPrincipal(_FromRequest):
 
     def require_sending_rights(self, org: Organisation) -> None:
         """Allow only the key's organisation; of keys with scopes, those with audit:ingest."""
-        if not self.belongs_to(org):
-            raise KEY_OF_ANOTHER_ORG
-        if self.scopes and Capability.AUDIT_INGEST not in self.scopes:
-            raise LACKS_CAPABILITY(value=Capability.AUDIT_INGEST)
+        self._require(Capability.AUDIT_INGEST, org, self.scopes or UNSCOPED_RIGHTS)
 
     def require_install_rights(self, org: Organisation) -> None:
         """Allow only the key's organisation; of keys with scopes, those with packages:install."""
-        if not self.belongs_to(org):
-            raise KEY_OF_ANOTHER_ORG
-        if self.scopes and Capability.PACKAGES_INSTALL not in self.scopes:
-            raise LACKS_CAPABILITY(value=Capability.PACKAGES_INSTALL)
+        self._require(Capability.PACKAGES_INSTALL, org, self.scopes or UNSCOPED_RIGHTS)
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Allow the key's scopes in its organisation."""
+        self._require(capability, org, self.scopes)
+
+    def _require(self, capability: Capability, org: Organisation, rights: Collection[str]) -> None:
         if not self.belongs_to(org):
             raise KEY_OF_ANOTHER_ORG
-        if capability not in self.scopes:
+        if capability not in rights:
             raise LACKS_CAPABILITY(value=capability)
 
     def require_membership(self, org: Organisation) -> None:

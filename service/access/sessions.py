@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +11,7 @@ from sqlalchemy.orm import aliased
 
 from analytics.model.org_envelopes import MachineTokenRevoked
 from analytics.model.rows import AuditContext
+from service.access.callers import RequestOrigin
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
 from service.core.settings import Settings
@@ -62,23 +63,11 @@ class SessionLifetimes:
         return min(entry.last_seen_at + self.idle, entry.created_at + self.absolute)
 
 
-class SessionOrigin(Protocol):
-    """Where a session was started, as shown to the member."""
-
-    @property
-    def source_ip(self) -> str | None:
-        """The address of the client."""
-
-    @property
-    def user_agent(self) -> str | None:
-        """The `User-Agent` of the browser."""
-
-
 async def issue_session(
     session: AsyncSession,
     member: Member,
     now: datetime,
-    origin: SessionOrigin | None = None,
+    origin: RequestOrigin | None = None,
     authenticated_at: datetime | None = None,
 ) -> tuple[str, str]:
     """Start a session for `member`; returns its id and the cookie value, which is not stored.

@@ -27,14 +27,6 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SignedIn:
-    """A successful sign-in: the organisation's slug and the cookie of the new session."""
-
-    slug: str
-    cookie: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Proved:
     """A passkey that answered and is accepted, its member, and its new counter."""
 
@@ -49,8 +41,8 @@ async def sign_in_with_passkey(
     challenge: SignInChallenge,
     assertion: Assertion,
     origin: RequestOrigin,
-) -> SignedIn | None:
-    """Sign in the member whose passkey answered `challenge`, or None if it is not accepted.
+) -> tuple[str, str] | None:
+    """The slug of the member's organisation and the cookie of their new session, or None.
 
     Both are recorded, except for an unknown passkey, which belongs to no organisation.
     Raises PASSKEY_NOT_UNDER_WAY for a challenge that was answered before.
@@ -61,7 +53,7 @@ async def sign_in_with_passkey(
     org = await get_org_by_id(work.session, proved.member.tenant_id)
     _, cookie = await issue_session(work.session, proved.member, work.now, origin)
     _record_use(work, proved, origin)
-    return SignedIn(org.slug, cookie)
+    return org.slug, cookie
 
 
 async def sign_in_again_with_passkey(

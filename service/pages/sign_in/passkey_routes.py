@@ -71,9 +71,10 @@ async def finish_sign_in() -> ResponseReturnValue:
         signed_in = await sign_in_with_passkey(work, party, challenge, assertion, origin)
     if signed_in is None:  # raised here, so that the row about the attempt is committed
         raise PASSKEY_REFUSED
-    answer = json_answer({"next": page_after(own_page(_text(body, "next")), signed_in.slug)})
+    slug, cookie = signed_in
+    answer = json_answer({"next": page_after(own_page(_text(body, "next")), slug)})
     services.cookies.delete(answer, PASSKEY_COOKIE)
-    services.cookies.keep_session(answer, signed_in.cookie)
+    services.cookies.keep_session(answer, cookie)
     return answer
 
 
