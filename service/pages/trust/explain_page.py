@@ -215,7 +215,7 @@ def _input_of(pasted: str, project_id: str | None) -> ExplainInput:
         raise NEITHER_TOKEN_NOR_CLAIMS
     if text.startswith("{"):
         return ExplainInput.from_claims(text.encode(errors="surrogatepass"), project_id)
-    return ExplainInput.from_token(text, project_id)
+    return ExplainInput(text, has_signature=True, project_id=project_id)
 
 
 async def _projects(call: PageCall) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -266,10 +267,6 @@ class SyncPlan(Answer):
     plan: Annotated[str, Meta(description="Names these changes; for applying them.")]
 
 
-def _parse(given: dict[str, Any]) -> DeclaredBindings:
-    return _converted(given, DeclaredBindings)
-
-
 def _parse_sync(given: dict[str, Any]) -> BindingsToSync:
     parsed = _converted(given, BindingsToSync)
     parse_reason(parsed.reason)
@@ -290,7 +287,12 @@ def _converted(given: dict[str, Any], model: type[_Declared]) -> _Declared:
     "plan_bindings_sync",
     "/plan",
     needs=Capability.OIDC_READ,
-    body=Parsed(DeclaredBindings, _parse, is_long=True, bytes_max=SYNC_BYTES_MAX),
+    body=Parsed(
+        DeclaredBindings,
+        partial(_converted, model=DeclaredBindings),
+        is_long=True,
+        bytes_max=SYNC_BYTES_MAX,
+    ),
     example=_EXAMPLE,
     returns=SyncPlan,
     refuses=[*CREATE_REFUSALS, NotFound],

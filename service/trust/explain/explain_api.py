@@ -167,11 +167,6 @@ class ExplainInput:
     project_id: str | None = None
 
     @classmethod
-    def from_token(cls, token: str, project_id: str | None = None) -> Self:
-        """A token as in the request header."""
-        return cls(token, has_signature=True, project_id=project_id)
-
-    @classmethod
     def from_claims(cls, claims: bytes, project_id: str | None = None) -> Self:
         """Claims as JSON; input that is malformed in a token is malformed here too."""
         segments = (
@@ -195,7 +190,7 @@ def parse_input(body: Mapping[str, Any]) -> ExplainInput:
     if unknown:
         raise UNKNOWN_FIELD(value=", ".join(unknown))
     if token is not None:
-        return ExplainInput.from_token(token, project_id)
+        return ExplainInput(token, has_signature=True, project_id=project_id)
     # Lone surrogates are passed on unchanged, so that the token parser reports them.
     text = json.dumps(claims, ensure_ascii=False, separators=(",", ":"))
     return ExplainInput.from_claims(text.encode(errors="surrogatepass"), project_id)

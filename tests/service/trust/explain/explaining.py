@@ -61,7 +61,7 @@ async def explained_token(world: World, token: str, keys: KeysFor) -> ExplainedT
     services = BindingServices(
         own.settings, own.clock, own.access, own.store, own.issuers, keys_for=keys
     )
-    asked = ExplainInput.from_token(token)
+    asked = ExplainInput(token, has_signature=True)
     return explanation_form(await explain_input(services, asked, world.acme))
 
 
