@@ -321,8 +321,11 @@ def _rule(field: str, entry: RuleEntry) -> ReleaseRule:
     packages = _packages(field, entry.ecosystem, entry.package)
     texts = (entry.versions,) if isinstance(entry.versions, str) else tuple(entry.versions)
     texts = tuple(" ".join(text.split()) for text in texts)
-    for text in texts:
-        _check_range(f"{field}.versions", entry.ecosystem, text)
+    try:
+        for text in texts:
+            parse_range(entry.ecosystem, text)
+    except InvalidRange as error:
+        raise _invalid(f"{field}.versions", str(error)) from error
     rule_id = entry.id if entry.id is not None else _default_id(packages, texts)
     return ReleaseRule(
         rule_id=check_line(f"{field}.id", rule_id, RULE_ID_MAX),
@@ -391,13 +394,6 @@ def _packages(field: str, ecosystem: Ecosystem, text: str) -> PackagePattern:
         return PackagePattern(ecosystem, parse_pattern(ecosystem, text))
     except InvalidPackageName as error:
         raise _invalid(f"{field}.package", str(error)) from error
-
-
-def _check_range(field: str, ecosystem: Ecosystem, text: str) -> None:
-    try:
-        parse_range(ecosystem, text)
-    except InvalidRange as error:
-        raise _invalid(field, str(error)) from error
 
 
 def check_line(field: str, text: str, chars_max: int) -> str:

@@ -6,7 +6,7 @@ Only the operator can accept another one, by the endpoints that are declared her
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple, Self, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 from msgspec import Meta
 from sqlalchemy import (
@@ -25,7 +25,6 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.ecosystems import Ecosystem
-from analytics.model.instants import optional_ms
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
 from service.core.errors import Conflict, NotFound, StoreUnavailable
@@ -427,20 +426,9 @@ class ArtifactEntry(Answer):
     offered_at: TimestampMs | None
     accepted_at: TimestampMs | None
 
-    @classmethod
-    def of(cls, entry: Artifact) -> Self:
-        """A file in the API's representation."""
-        return cls(
-            ecosystem=entry.ecosystem,
-            registry=entry.registry_url,
-            package=entry.package,
-            version=entry.version,
-            file_name=entry.file_name,
-            digest=entry.digest,
-            offered_digest=entry.offered_digest,
-            offered_at=optional_ms(entry.offered_at),
-            accepted_at=optional_ms(entry.accepted_at),
-        )
+
+def _entry(artifact: Artifact) -> ArtifactEntry:
+    return ArtifactEntry.from_row(artifact, registry=artifact.registry_url)
 
 
 class ArtifactList(Answer):
@@ -465,7 +453,7 @@ async def list_(call: OperatorCall[BaseServices]) -> ArtifactList:
     """List files that are refused because their registry served others under their names."""
     async with call.read() as session:
         changed = await list_changed(session)
-    return ArtifactList(artifacts=[ArtifactEntry.of(entry) for entry in changed])
+    return ArtifactList(artifacts=list(map(_entry, changed)))
 
 
 @resource.post(
@@ -478,7 +466,7 @@ async def list_(call: OperatorCall[BaseServices]) -> ArtifactList:
 )
 async def accept(call: OperatorWriteCall[BaseServices], body: AcceptedFile) -> ArtifactEntry:
     """Take the file that a registry offers now, in every organisation."""
-    return ArtifactEntry.of(
+    return _entry(
         await accept_artifact(call.work, body.file_name, body.digest, body.registry, call.by)
     )
 

@@ -124,31 +124,28 @@ class Upstream:
         self.limits = limits or UpstreamLimits()
         self.admission = admission or AdmissionQueue()
         self._rates = rates or RequestRates()
-        self._circuits = {
+        self.circuits: Mapping[WebOrigin, CircuitBreaker] = {
             origin: CircuitBreaker(
                 str(origin), timer, partial(self._circuit_changed, origin, observe_circuit)
             )
             for origin in sorted({registry.origin, *registry.file_origins}, key=str)
         }
+        """Of the registry's own origin, and of those that its files come from."""
+
         self._clock = clock
         self._observe = observe
         self._http = http
 
     @property
-    def circuits(self) -> Mapping[WebOrigin, CircuitBreaker]:
-        """Of the registry's own origin, and of those that its files come from."""
-        return self._circuits
-
-    @property
     def state(self) -> CircuitState:
         """The state of the origin that is worst off."""
-        states = {circuit.state for circuit in self._circuits.values()}
+        states = {circuit.state for circuit in self.circuits.values()}
         return next(state for state in WORST_FIRST if state in states)
 
     @property
     def is_suspect(self) -> bool:
         """True if documents should not be waited for where there is a copy."""
-        return self._circuits[self.registry.origin].is_suspect
+        return self.circuits[self.registry.origin].is_suspect
 
     async def admit(self, org: str) -> Permit:
         """A permit for one request of the organisation; waits for it, and gives up if cancelled.
@@ -161,7 +158,7 @@ class Upstream:
         """A permit for a request that tries whether the registry answers; None if enough do."""
         origin = self.registry.origin
         key = self._admission_key(origin)
-        if not self._circuits[origin].allows_requests or self.admission.held(key) >= TRIALS_MAX:
+        if not self.circuits[origin].allows_requests or self.admission.held(key) >= TRIALS_MAX:
             return None
         holder = Holder(org, key)
         with suppress(RegistryLimited, TOO_MANY_REGISTRY_REQUESTS):
@@ -177,7 +174,7 @@ class Upstream:
 
     async def _admit(self, origin: WebOrigin, org: str) -> Permit:
         # Asked before the wait, and again by the request itself.
-        if not self._circuits[origin].allows_requests:
+        if not self.circuits[origin].allows_requests:
             raise _unavailable(origin)
         holder = Holder(org, self._admission_key(origin))
         self._rates.charge(holder)
@@ -338,7 +335,7 @@ class Upstream:
         Raises RegistryUnavailable if the registry is not to be asked now.
         """
         origin = _origin(url) or self.registry.origin
-        attempt = self._circuits[origin].begin()
+        attempt = self.circuits[origin].begin()
         if attempt is None:
             raise _unavailable(origin)
         with attempt:
