@@ -182,7 +182,7 @@ async def audit_page(call: PageCall, query: AuditQuery) -> View | ResponseReturn
         "windows": {
             name: state.within(name).href
             for name, length in WINDOWS.items()
-            if retention.days is None or length <= timedelta(days=retention.days)
+            if retention["days"] is None or length <= timedelta(days=retention["days"])
         },
         "export_query": urlencode(state.as_of(now).filters, doseq=True),
         "without_fault": state.without_invalid(faulty).href,

@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -219,8 +219,9 @@ async def live_events(
         newest = await _last_seq(services.store)
         # After a backup is restored, a page may have seen newer rows than there are.
         seen = newest if selection.seen is None else min(selection.seen, newest)
-        view = _View(org, selection.state, selection.query)
-        with streams.shared(view.key, lambda: _Feed(services, view, newest)) as feed:
+        # Equal for streams that send the same. The tier decides how far back rows may be seen.
+        view = org.id, org.tier, selection.state.saved, selection.query
+        with streams.shared(view, lambda: _Feed(services, org, selection, newest)) as feed:
             yield f"retry: {RETRY_MS}\n\n"
             try:
                 async for events in _watch(services, caller, org, feed, seen):
@@ -262,29 +263,22 @@ def _why(error: Refusal | StoreFault) -> str:
     return _SESSION_OVER if isinstance(error, Unauthenticated) else _RIGHT_LOST
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """What the streams of one page show: whose rows, which of them, and how."""
-
-    org: Organisation
-    state: PageState
-    query: Query
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for streams that send the same. The tier decides how far back rows may be seen."""
-        return self.org.id, self.org.tier, self.state.saved, self.query
-
-
 class _Feed:
     """The new rows of one view, read and rendered once for all streams that show it.
 
     `_from` is the seq after which no event is missing, and `_covered` the last one looked at.
     """
 
-    def __init__(self, services: DashboardServices, view: _View, newest: int) -> None:
+    def __init__(
+        self,
+        services: DashboardServices,
+        org: Organisation,
+        selection: LiveSelection,
+        newest: int,
+    ) -> None:
         self._services = services
-        self._view = view
+        self._org = org
+        self._state, self._query = selection.state, selection.query
         self._from = self._covered = newest
         self._events: deque[tuple[int, str]] = deque()
         self._reading = asyncio.Lock()
@@ -309,7 +303,7 @@ class _Feed:
 
     def renew(self, org: Organisation) -> None:
         """Rows are those that `org`, as it is now, may see."""
-        self._view = replace(self._view, org=org)
+        self._org = org
 
     async def _look(self) -> None:
         if await _last_seq(self._services.store) == self._covered:
@@ -321,27 +315,27 @@ class _Feed:
 
     async def _read_after(self, seen: int) -> tuple[list[tuple[int, str]], int]:
         """The events after `seen`, each with its seq, and the last seq covered."""
-        services, view, now = self._services, self._view, self._services.clock()
-        log = await open_log(services.store, services.audit.lake, view.org, now)
+        services, org, now = self._services, self._org, self._services.clock()
+        log = await open_log(services.store, services.audit.lake, org, now)
         watermark = log.snapshot.watermark
         more = [(watermark, _event("more", str(AT_ONCE_MAX), watermark))]
         try:
-            rows = await log.accepted_after(view.query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
+            rows = await log.accepted_after(self._query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
         except QueryTooSlow:
             return more, watermark
         except (TooManyWaiting, ServerBusy):
             return [], seen  # the next look finds them
         if rows.num_rows > AT_ONCE_MAX or not group_of(LiveStreams).may_render(
-            view.org.id, rows.num_rows
+            org.id, rows.num_rows
         ):
             return more, watermark
-        texts = json_objects(rows, view.org.id)
-        log_rows = await load_log_rows(services, view.org, texts, view.state, now)
+        texts = json_objects(rows, org.id)
+        log_rows = await load_log_rows(services, org, texts, self._state, now)
         return [await self._rendered(row) for row in log_rows], watermark
 
     async def _rendered(self, row: LogRow) -> tuple[int, str]:
         html = await render_template(
-            "live_row.html", row=row, slug=self._view.org.slug, columns=self._view.state.columns
+            "live_row.html", row=row, slug=self._org.slug, columns=self._state.columns
         )
         seq = parse_audit_id(row.entry["id"]) or 0
         return seq, _event("row", html, seq)

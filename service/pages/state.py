@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, Order, literal
@@ -345,16 +345,7 @@ def parse_state(parameters: Mapping[str, Iterable[str]]) -> PageState:
     return PageState(known)
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionWindow:
-    """How far back the organisation's rows are shown; None is unlimited."""
-
-    tier: Tier
-    days: int | None
-    floor: datetime | None
-
-
-def retention_window(org: Organisation, now: datetime) -> RetentionWindow:
-    """The window of the tier of `org` as of `now`."""
+def retention_window(org: Organisation, now: datetime) -> dict[str, Any]:
+    """How far back the rows of `org` are shown as of `now`: days and floor of None are no limit."""
     tier = Tier(org.tier)
-    return RetentionWindow(tier, RETENTION_DAYS[tier], retention_floor(tier, now))
+    return {"tier": tier, "days": RETENTION_DAYS[tier], "floor": retention_floor(tier, now)}

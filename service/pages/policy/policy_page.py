@@ -25,7 +25,6 @@ from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
 from service.packages.policy.model import (
     PART_LABELS,
     InstallPolicy,
-    PolicyDifference,
     PolicyMode,
     difference,
 )
@@ -47,7 +46,6 @@ from service.pages.services import DashboardServices
 from service.pages.state import PageState
 from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.store.tables import PolicyRevision
 from service.web.dependencies import group_of
 
 blueprint = Blueprint("dashboard_policy", __name__, url_prefix="/admin/ui/orgs/<slug>/policy")
@@ -207,7 +205,10 @@ async def _preview(call: PageCall, edit: Edit, seen: int, status: int = 200) -> 
             overtaken = {  # by the change that was made after the form was shown
                 "revision": current,
                 "by": names.person(current.changed_by),
-                "changed": _since(before, seen, current),
+                # None if the revision that was seen is no longer kept.
+                "changed": difference(policy_of(before), policy_of(current))
+                if before or not seen
+                else None,
             }
     old = policy_of(current)
     try:
@@ -258,15 +259,6 @@ async def save_edit(call: PageCall, edit: Edit, seen: int) -> None:
         raise PolicyMoved(value=str(number))
     policy = await in_thread(propose, edit, policy_of(current))
     await replace.run_parsed(call.caller, call.org, (policy,), {}, replaces=seen)
-
-
-def _since(
-    before: PolicyRevision | None, seen: int, current: PolicyRevision
-) -> PolicyDifference | None:
-    """What changed since the revision `seen`; None if that is no longer kept."""
-    if seen and before is None:
-        return None
-    return difference(policy_of(before), policy_of(current))
 
 
 async def _effect(
