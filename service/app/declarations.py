@@ -31,13 +31,12 @@ from service.store.organisations import (
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, Project, Team
 from service.web.dependencies import BaseServices
-from service.web.documentation import Tag
 from service.web.models import Answer, Parsed
 from service.web.operator_endpoint import OperatorResource, OperatorWriteCall
 
 DECLARATION_BYTES_MAX: Final = 4 * 2**20
 
-resource = OperatorResource("declaration", "/declaration", Tag.OPERATOR, BaseServices)
+resource = OperatorResource("declaration", "/declaration", BaseServices)
 
 
 class DeclaredMember(Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,7 +20,6 @@ from service.orgs.organisations import (
 )
 from service.store.organisations import get_member, get_org, list_orgs
 from service.web.dependencies import BaseServices
-from service.web.documentation import Tag
 from service.web.models import Answer, Request, TimestampMs
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
 
@@ -35,7 +34,7 @@ OperatorReason = Annotated[
 ]
 
 
-resource = OperatorResource("organisations", "/orgs", Tag.OPERATOR, BaseServices)
+resource = OperatorResource("organisations", "/orgs", BaseServices)
 
 
 class NewOrg(Request):

@@ -91,8 +91,8 @@ class OperatorResource(EndpointGroup, Generic[_S]):
     to read, or to change something in steps of which each is whole. All others run in one.
     """
 
-    def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
-        super().__init__(name, f"/api/v1/operator{path}", tag)
+    def __init__(self, name: str, path: str, services: type[_S]) -> None:
+        super().__init__(name, f"/api/v1/operator{path}", Tag.OPERATOR)
         self.services = services
         self.get: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "GET")
         self.post_read: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST")

@@ -23,7 +23,6 @@ from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import BLOCKLIST_EMPTY, SbomComparison, compare_sbom
 from service.store.tables import BlocklistImport
 from service.web.dependencies import BaseServices
-from service.web.documentation import Tag
 from service.web.models import Answer, Raw, Request, TimestampMs, Upload
 from service.web.operator_endpoint import OperatorCall, OperatorResource
 
@@ -38,7 +37,7 @@ SENT_SBOM_BYTES_MAX: Final = 16 * 2**20
 """Of a bill of materials that is sent; the command on the machine reads longer ones."""
 
 
-resource = OperatorResource("blocklist", "/blocklist", Tag.OPERATOR, BaseServices)
+resource = OperatorResource("blocklist", "/blocklist", BaseServices)
 
 
 class FeedEntry(Answer):

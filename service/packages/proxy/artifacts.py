@@ -36,7 +36,6 @@ from service.store.store import Store, SyncUnitOfWork, UnitOfWork
 from service.store.tables import Artifact
 from service.store.transaction import Transaction
 from service.web.dependencies import BaseServices
-from service.web.documentation import Tag
 from service.web.models import Answer, Request, TimestampMs
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
 
@@ -410,7 +409,7 @@ async def accept_artifact(
     return artifact
 
 
-resource = OperatorResource("artifacts", "/artifacts", Tag.OPERATOR, BaseServices)
+resource = OperatorResource("artifacts", "/artifacts", BaseServices)
 
 
 class ArtifactEntry(Answer):

@@ -17,11 +17,10 @@ from service.trust.bindings.repository_revocation import Repository
 from service.trust.bindings.rules import REPOSITORY_ID_DIGITS_MAX, parse_repository_id
 from service.trust.bindings.services import BindingServices
 from service.trust.refusals import REPOSITORY_CHANGED, REPOSITORY_NOT_BOUND
-from service.web.documentation import Tag
 from service.web.models import Answer, InstantOrDate, Request
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
 
-resource = OperatorResource("operator_bindings", "/bindings", Tag.OPERATOR, BindingServices)
+resource = OperatorResource("operator_bindings", "/bindings", BindingServices)
 
 
 # Its text of an error is that of all endpoints of bindings, so the pattern only documents.

@@ -12,7 +12,6 @@ from service.audit.services import AuditServices
 from service.core.errors import Conflict
 from service.orgs.organisations import create_org
 from service.store.organisations import list_orgs
-from service.web.documentation import Tag
 from service.web.models import Answer, Raw, Request
 from service.web.openapi import openapi_document
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
@@ -49,7 +48,7 @@ class Size(Answer):
 
 def example() -> OperatorResource[AuditServices]:
     """Organisations, listed, created and counted."""
-    resource = OperatorResource("orgs", "/orgs", Tag.OPERATOR, AuditServices)
+    resource = OperatorResource("orgs", "/orgs", AuditServices)
 
     @resource.get("list_orgs", query=Page, returns=Slugs)
     async def list_(call: OperatorCall[AuditServices], query: Page) -> Slugs:
@@ -162,7 +161,7 @@ async def test_the_document_names_the_admin_token_alone(world: World) -> None:
 
 
 async def test_a_handler_that_lacks_a_variable_of_its_path_does_not_start() -> None:
-    resource = OperatorResource("wrong", "/wrong", Tag.OPERATOR, AuditServices)
+    resource = OperatorResource("wrong", "/wrong", AuditServices)
 
     with pytest.raises(TypeError, match="does not take the variables of its path"):
 
