@@ -57,6 +57,14 @@ def bounds_of(day: date) -> tuple[datetime, datetime]:
     return midnight(day), datetime.combine(day, time.max, UTC)
 
 
+def later(instant: datetime, length: timedelta) -> datetime:
+    """The instant so much later; the last one of all for what would be after it."""
+    try:
+        return instant + length
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
 def utc_day(instant: datetime) -> date:
     """The UTC day an aware instant falls on."""
     return instant.astimezone(UTC).date()

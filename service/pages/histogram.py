@@ -12,7 +12,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Final, NamedTuple
 
 from analytics.model.filters import Query
-from analytics.model.instants import format_us
+from analytics.model.instants import format_us, later
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
 from service.pages.state import PageState
@@ -157,7 +157,7 @@ def draw(
 
     def bar(each: BucketCounts, before: int | None) -> Bar:
         """Its window is clipped to the query's: its link must not widen the query."""
-        since, end = max(each.start, query.since or each.start), _end(each.start, step)
+        since, end = max(each.start, query.since or each.start), later(each.start, step)
         until = min(end, query.until or end)
         allowed = _height(each.allowed, most, plot)
         return Bar(
@@ -237,13 +237,6 @@ def _round_up(rows: int) -> int:
     """The next number of the form 1, 2, 4 or 5 times a power of ten: half of it is round, too."""
     scale = 10 ** max(len(str(rows)) - 1, 0)
     return next(scale * step for step in (1, 2, 4, 5, 10) if scale * step >= rows) if rows else 0
-
-
-def _end(start: datetime, step: timedelta) -> datetime:
-    try:
-        return start + step
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
 
 
 def _text(instant: datetime) -> str:

@@ -8,14 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import InstallWouldBlock, TrustDowngraded
 from analytics.model.filters import Query, literal, parse_query
-from analytics.model.instants import format_us
+from analytics.model.instants import format_us, later
 from analytics.query.aggregates import Group
 from analytics.query.reader import Reader
 from analytics.storage.snapshot import Snapshot
@@ -252,7 +252,7 @@ class _Previewing:
                 known = _dates(await listings.of(*package))
             for entry in entries:
                 group, published_at = entry.group, known.get(entry.version)
-                until = None if published_at is None else _later(published_at, entry.min_age)
+                until = None if published_at is None else later(published_at, entry.min_age)
                 if until is None:
                     self.preview.undated += group.rows
                 elif group.last < until:
@@ -396,10 +396,3 @@ def _dates(listed: Sequence[Release]) -> dict[ComparableVersion, datetime]:
         if version is not None and at is not None:
             dates[version] = min(at, dates.get(version, at))
     return dates
-
-
-def _later(at: datetime, age: timedelta) -> datetime:
-    try:
-        return at + age
-    except OverflowError:  # a date that a registry made up
-        return datetime.max.replace(tzinfo=UTC)
