@@ -153,7 +153,7 @@ class AlertRule(Request):
     def length(self) -> timedelta:
         """How long a window is. Raises Invalid."""
         least = timedelta(hours=1) if self.kind == "silence" else timedelta(minutes=1)
-        length = parse_duration(self.window, "mhd", digits_max=4)
+        length = parse_duration(self.window, "mhd", digits_max=5)
         if length is None or not least <= length <= WINDOW_MAX or length % least:
             unit = "hours or days, such as 6h" if self.kind == "silence" else "minutes, such as 5m"
             raise Invalid(f"window must be whole {unit}, and at most 7 days", field="window")
@@ -220,7 +220,7 @@ def parse_rule(given: dict[str, Any]) -> AlertRule:
             raise Invalid(f"sigma must be at most {SIGMA_CHARS_MAX} characters", field="sigma")
         if rule.query or rule.kind != "count":
             raise Invalid("sigma excludes query and kind: give one of them", field="sigma")
-        rule = msgspec.structs.replace(rule, **_sigma(rule.sigma), sigma=None)
+        rule = AlertRule.parse(given | _sigma(rule.sigma) | {"sigma": None})
     _ = rule.length
     if rule.per is not None and rule.per not in FILTER_COLUMNS:
         raise Invalid(f"per must be a filter: {', '.join(FILTER_COLUMNS)}", field="per")

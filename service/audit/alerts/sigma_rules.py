@@ -104,9 +104,11 @@ def _burst(rule: SigmaCorrelationRule) -> dict[str, Any]:
         or condition.count is None
     ):
         raise _invalid("event_count with gte or gt and at most one field in group-by is read")
+    if rule.timespan.seconds % 60:
+        raise _invalid("timespan must be whole minutes, such as 10m")
     return {
         "at_least": condition.count + _MORE[condition.op],
-        "window": f"{max(60, rule.timespan.seconds) // 60}m",
+        "window": f"{rule.timespan.seconds // 60}m",
         "per": grouped[0] if grouped else None,
     }
 

@@ -1,5 +1,6 @@
 """What a rule may say: filters, conditions, hours, and the part of Sigma that filters can say."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -85,6 +86,27 @@ def test_sigma_is_read_as_filters():
         == "decision=BLOCKED&package=left-%2A&package=right-%2A&actor=%21key_a&actor=%21key_b"
     )
     assert (rule.at_least, rule.window, rule.per, rule.sigma) == (5, "10m", "actor", None)
+
+
+def test_a_burst_of_sigma_may_take_as_long_as_any():
+    rule = parse_rule({"name": "Burst", "sigma": SIGMA.replace("10m", "7d")})
+    assert rule.length == timedelta(days=7)
+
+
+@pytest.mark.parametrize(
+    ("written", "wrong", "text"),
+    [
+        ("gte: 5", "gte: 1.5", "at_least must be an integer from 1 to 1000000"),
+        ("gte: 5", "gte: 0", "at_least must be an integer from 1 to 1000000"),
+        ("gte: 5", "gt: 99999999999999999999", "at_least must be an integer from 1 to 1000000"),
+        ("10m", "90s", "sigma: timespan must be whole minutes, such as 10m"),
+        ("10m", "30s", "sigma: timespan must be whole minutes, such as 10m"),
+        ("10m", "8d", "at most 7 days"),
+    ],
+)
+def test_a_burst_of_sigma_that_no_rule_can_mean_is_refused(written, wrong, text):
+    with pytest.raises(Invalid, match=re.escape(text)):
+        parse_rule({"name": "Burst", "sigma": SIGMA.replace(written, wrong)})
 
 
 SELECTION = """title: t
