@@ -33,6 +33,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 _SEQ: Final = struct.Struct("<q")
 _SEQS_DAMAGED: Final = "the stored seqs of groups are damaged"
 _JOINED_ROWS: Final = 32_768
+_JOINED_BYTES: Final = ROW_GROUP_BYTES // 2
 
 
 Leaf = tuple[int, bytes]
@@ -183,13 +184,13 @@ def leaf_parts(
 def _joined(by_day: Iterable[tuple[date, pa.Table]]) -> Iterator[tuple[date, pa.Table]]:
     """The same rows in fewer tables: to encode a table of a few rows takes as long as of many.
 
-    Long rows are joined until they are as large as a row group: encoding takes five times as much.
+    Of long rows no two full row groups are joined: encoding takes five times what they take.
     """
     kind: tuple[date, pa.Schema] | None = None
     held: list[pa.Table] = []
     rows = size = 0
     for day, table in by_day:
-        is_full = rows >= _JOINED_ROWS or size >= ROW_GROUP_BYTES
+        is_full = rows >= _JOINED_ROWS or size >= _JOINED_BYTES
         if kind is not None and (is_full or kind != (day, table.schema)):
             yield kind[0], pa.concat_tables(held)
             kind, held, rows, size = None, [], 0, 0

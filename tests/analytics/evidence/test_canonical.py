@@ -130,7 +130,7 @@ def test_a_leaf_is_the_hash_of_the_entry_with_its_nonce() -> None:
 
 def test_few_long_rows_are_in_memory_at_once() -> None:
     """As many as of usual rows took a gigabyte, if each had eight kilobytes."""
-    day, megabytes = date(2026, 3, 5), ROW_GROUP_BYTES >> 20
+    day, megabytes = date(2026, 3, 5), ROW_GROUP_BYTES >> 21
     rows = ((day, table(seq=seq, payload="x" * 2**20)) for seq in range(2 * megabytes + 1))
     parts = [len(leaves) for leaves in leaf_parts(rows, "org_1", {day: KEY})]
     assert parts == [megabytes, megabytes, 1]
