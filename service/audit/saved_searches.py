@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qs, urlencode
 
+import msgspec
 from msgspec import Meta
 from sqlalchemy import delete as delete_from
 from sqlalchemy import func, select
@@ -79,18 +80,11 @@ class DeletedSearch(Answer):
     deleted: str
 
 
-class NewSearch(NamedTuple):
-    """A search to save; `query` is in its canonical form."""
-
-    name: str
-    query: str
-
-
-def parse_new_search(given: dict[str, Any]) -> NewSearch:
-    """The search in a request's body. Raises Invalid."""
-    body = SavedSearchRequest.parse(given)
-    _, query = parse_both(partial(check_name, body.name), partial(parse_saved_query, body.query))
-    return NewSearch(body.name, query)
+def parse_new_search(given: dict[str, Any]) -> SavedSearchRequest:
+    """The search in a request's body, with its query in the canonical form. Raises Invalid."""
+    new = SavedSearchRequest.parse(given)
+    _, query = parse_both(partial(check_name, new.name), partial(parse_saved_query, new.query))
+    return msgspec.structs.replace(new, query=query)
 
 
 @resource.get("list_saved_searches", needs=Capability.AUDIT_READ, returns=SavedSearchList)
@@ -112,7 +106,7 @@ async def list_(call: Call[AuditServices]) -> SavedSearchList:
     status=201,
     refuses=[SEARCH_EXISTS, TOO_MANY_SEARCHES],
 )
-async def create(call: WriteCall[AuditServices], new: NewSearch) -> SavedSearchEntry:
+async def create(call: WriteCall[AuditServices], new: SavedSearchRequest) -> SavedSearchEntry:
     """Save a search for everyone in the organisation who may read its audit log."""
     mine = select(func.count()).where(SavedSearch.tenant_id == call.org.id)
     if (await call.session.scalar(mine) or 0) >= SEARCHES_MAX:

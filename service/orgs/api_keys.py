@@ -6,7 +6,7 @@ The page, the API and the commands issue keys by these rules.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Self
+from typing import Final
 
 from sqlalchemy import ColumnElement, and_, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -20,7 +20,6 @@ from service.core.durations import parse_duration
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
-from service.core.settings import Settings
 from service.core.text_rules import check_name
 from service.store.organisations import get_named
 from service.store.store import UnitOfWork
@@ -47,11 +46,6 @@ class KeyTerms:
     """How long the operator lets keys live: at most `days_max` days; 0: LIFETIME_MAX, or never."""
 
     days_max: int = 0
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """The terms that `settings` state."""
-        return cls(settings.api_key_days_max)
 
     @property
     def longest(self) -> timedelta:

@@ -163,7 +163,7 @@ async def list_(call: Call[BaseServices]) -> Response:
 )
 async def issue(call: WriteCall[BaseServices], asked: KeyRequest) -> IssuedApiKey:
     """Issue an API key; its secret is in this answer only."""
-    terms = KeyTerms.of(call.services.settings)
+    terms = KeyTerms(call.services.settings.api_key_days_max)
     key, secret = await request_api_key(
         call.work, call.org, asked, terms, call.by, call.caller.require
     )
@@ -184,7 +184,7 @@ async def issue(call: WriteCall[BaseServices], asked: KeyRequest) -> IssuedApiKe
 async def rotate(call: WriteCall[BaseServices], overlap: timedelta, key_id: str) -> IssuedApiKey:
     """Issue a key in place of a live one, which still works for the overlap."""
     key = await get_api_key(call.session, call.org, key_id)
-    terms = KeyTerms.of(call.services.settings)
+    terms = KeyTerms(call.services.settings.api_key_days_max)
     new, secret = await rotate_api_key(
         call.work, call.org, key, overlap, terms, call.by, call.caller.require
     )

@@ -5,7 +5,6 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -290,8 +289,9 @@ async def send_test(services: AuditServices, org: Organisation, stream_id: str) 
     record = {"id": new_id("test"), "created_at": format_us(now), "event": "stream_test"}
     about = {"tenant_id": org.id, "stream_id": stream.id}
     line = record_line(stream, stream.cursor, record | about, now)
-    send = partial(send_lines, services.sender, services.store, services.settings)
-    outcome = await send(stream, [line], now)
+    outcome = await send_lines(
+        services.sender, services.store, services.settings, stream, [line], now
+    )
     return StreamTest(accepted=isinstance(outcome, Delivered), answer=outcome.text)
 
 

@@ -69,7 +69,7 @@ _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-t
 async def keys_page(call: PageCall) -> View:
     """A part of the live keys, and the latest that have ended, newest first."""
     org, now = call.org, call.services.clock()
-    terms = KeyTerms.of(call.services.settings)
+    terms = KeyTerms(call.services.settings.api_key_days_max)
     async with call.read() as session:
         part = await list_part(partial(list_live_keys, session, org, now=now), lambda key: key.id)
         ended = await list_ended_keys(session, org, part.find, ENDED_MAX + 1, now)
