@@ -25,15 +25,6 @@ _INSTANT: Final = timedelta(microseconds=1)
 _FIRST_INSTANT: Final = datetime.min.replace(tzinfo=UTC)
 
 
-class TooManyBuckets(InvalidQuery):
-    """A window too long for its buckets."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"more than {BUCKETS_MAX} buckets: narrow since and until, or ask for longer buckets"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class BucketCounts:
     """One bucket's rows by decision; `other` are rows without an install decision."""
@@ -78,7 +69,7 @@ def summarise(
     """The summary of the rows of `asked` from `floor` on, with the top values of these filters.
 
     The buckets fill the window that was asked for, but do not begin before the floor; an open end
-    is where the rows end. What is `kept` is not counted. Raises TooManyBuckets, StoreFault.
+    is where the rows end. What is `kept` is not counted. Raises InvalidQuery, StoreFault.
     """
     query = asked.not_before(floor)
     window = _window(asked, query, bucket)
@@ -99,7 +90,7 @@ def summary_of(
     bucket: Bucket,
     tops: Sequence[str] = TOP_PARAMETERS,
 ) -> Summary | None:
-    """What `summarise` gives, if `kept` has all of it. Raises TooManyBuckets."""
+    """What `summarise` gives, if `kept` has all of it. Raises InvalidQuery."""
     window = _window(asked, asked.not_before(floor), bucket)
     key = (window, tuple(tops))
     found: Summary | None = kept.made.get(key)
@@ -172,8 +163,10 @@ def _fill(
 
 
 def _starts(first: datetime, last: datetime, bucket: Bucket) -> list[datetime]:
-    """The starts of the buckets from `first` to `last`. Raises TooManyBuckets."""
+    """The starts of the buckets from `first` to `last`. Raises InvalidQuery."""
     buckets = (last - first) // bucket.length + 1
     if buckets > BUCKETS_MAX:
-        raise TooManyBuckets
+        raise InvalidQuery(
+            f"more than {BUCKETS_MAX} buckets: narrow since and until, or ask for longer buckets"
+        )
     return [first + number * bucket.length for number in range(buckets)]
