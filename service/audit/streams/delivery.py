@@ -19,11 +19,12 @@ from operator import attrgetter
 from typing import Any, Final, cast
 
 import structlog
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.cache.lru import ByteCache
 from analytics.model.log_envelopes import StreamChanged
+from analytics.model.rows import audit_row
 from analytics.model.schema import audit_id
 from service.access.callers import service_context
 from service.audit.leased_job import MeasuredJob
@@ -33,6 +34,7 @@ from service.audit.streams.sinks import BATCH_ROWS, FOR_PEOPLE, Format, Line, in
 from service.core.errors import StoreUnavailable
 from service.core.threads import waited_s
 from service.store.lease import HeldLease, LeaseLost
+from service.store.store import SyncUnitOfWork
 from service.store.tables import JournalEntry, Stream
 
 STREAMS_SINCE: Final = "0032"
@@ -60,7 +62,7 @@ _CHUNKS_BYTES: Final = 64 * 2**20
 """What all streams together keep of rows that were read and are not sent."""
 _TAKE_S: Final = 10.0
 """How often the lease is asked for while another process has it: each time is a commit."""
-_REST: Final = 100
+_REST: Final = 30
 """After a full batch a stream rests for so many times as long as it had to wait for a processor."""
 _REST_MAX_S: Final = 2.0
 _WAIT_S: Final = 0.001
@@ -70,6 +72,17 @@ _IDLE_S: Final = 30.0
 
 _WITH_ROWS: Final = (
     select(JournalEntry.tenant_id).where(JournalEntry.first_seq > bindparam("seq")).distinct()
+)
+_PROGRESS: Final = (
+    *("state", "cursor", "cursor_at", "reconciled_seq", "reconciled_at"),
+    *("parked", "parked_since", "answer", "answered_at", "denied_since"),
+)
+_STREAMS: Final = cast("Table", Stream.__table__)
+_STORE: Final = (
+    update(_STREAMS)
+    .where(Stream.id == bindparam("of_id"), Stream.revision == bindparam("of_revision"))
+    .values({name: bindparam(name, type_=_STREAMS.c[name].type) for name in _PROGRESS})
+    .returning(Stream.id)
 )
 _log = structlog.get_logger(__name__)
 
@@ -202,22 +215,25 @@ class Deliveries(MeasuredJob):
         if not changed:
             return
         for courier, _ in changed:
-            courier.changes = {}
+            courier.progress, courier.changes = courier.progress | courier.changes, {}
+
+        def store(work: SyncUnitOfWork) -> None:
+            for courier, values in changed:
+                stream = courier.stream
+                own = {"of_id": stream.id, "of_revision": stream.revision}
+                is_stored = work.transaction.rows(_STORE, courier.progress | own)
+                if is_stored and "state" in values:
+                    event = StreamChanged(
+                        stream_id=stream.id,
+                        name=stream.name,
+                        change="suspended",
+                        detail=values["answer"],
+                    )
+                    row = audit_row(event, self._by, work.now, subject=stream.id)
+                    work.journal.add(stream.tenant_id, [row])
+
         try:
-            async with lease.write() as work:
-                for courier, values in changed:
-                    stream = courier.stream
-                    is_same = (Stream.id == stream.id) & (Stream.revision == stream.revision)
-                    change = update(Stream).where(is_same).values(**values).returning(Stream.id)
-                    is_stored = (await work.session.execute(change)).scalar() is not None
-                    if is_stored and "state" in values:
-                        event = StreamChanged(
-                            stream_id=stream.id,
-                            name=stream.name,
-                            change="suspended",
-                            detail=values["answer"],
-                        )
-                        work.record(stream.tenant_id, event, self._by, subject=stream.id)
+            await lease.write_at_once(store)
         except BaseException:
             for courier, values in changed:
                 courier.changes = values | courier.changes
@@ -245,8 +261,9 @@ class Courier:
         self.behind_since: datetime | None = None
         """When the first row was received that is not accepted yet."""
 
+        self.progress = {name: getattr(stream, name) for name in _PROGRESS}
         self.changes: dict[str, Any] = {}
-        """Columns of the stream that are to be stored."""
+        """Columns of the progress that are to be stored."""
 
         self._all = deliveries
         self._position = self.cursor = stream.cursor
@@ -260,6 +277,7 @@ class Courier:
         self._rows_max = FOR_PEOPLE.get(stream.kind, BATCH_ROWS)
         self._batch_rows, self._chunk_rows = self._rows_max, BATCH_ROWS
         self._sent_at: datetime | None = None
+        self._waited_s = deliveries.waited_s()
         self._is_over = False
         self._task = asyncio.create_task(self._run())
 
@@ -328,7 +346,7 @@ class Courier:
         batch = lines[: max(1, sum(size <= BATCH_BYTES for size in sizes))]
         if len(batch) < len(lines):
             upto = batch[-1].seq
-        self._sent_at, waited_s = now, self._all.waited_s()
+        self._sent_at = now
         outcome = await self._all.send(self.stream, batch, now)
         if isinstance(outcome, Refused):
             return self._refused(outcome, batch, upto, now)
@@ -342,8 +360,8 @@ class Courier:
         }
         if len(batch) == len(lines) < self._batch_rows:
             return 0.0
-        waited_s = self._all.waited_s() - waited_s - _WAIT_S
-        return min(_REST_MAX_S, _REST * max(0.0, waited_s))
+        before_s, self._waited_s = self._waited_s, self._all.waited_s()
+        return min(_REST_MAX_S, _REST * max(0.0, self._waited_s - before_s - _WAIT_S))
 
     def _accept(self, upto: int) -> None:
         """All up to this seq is delivered, or parked."""
