@@ -40,6 +40,7 @@ from tests.conftest import (
     refused,
     unscoped_key,
 )
+from tests.service.audit.evidence.proving import take_in
 from tests.service.packages.attestations.rows import admit
 
 EVERYTHING: Final = frozenset(
@@ -608,7 +609,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     if "<row:audit_id>" in path:
         ids["<row:audit_id>"] = await newest_row(world, slug, path)
     if path.endswith(PROVED):
-        await world.services.checkpointer.take_in()
+        await take_in(world.services)
     for name, (collection, new) in CREATED.items():
         if name in path:
             answer = await world.client.post(

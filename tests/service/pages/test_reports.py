@@ -25,6 +25,7 @@ from service.pages import reports
 from service.pages.reports import RIGHTS, SIGN_INS, VIEWS
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START
+from tests.service.audit.evidence.proving import take_in
 from tests.service.pages.page import ORG, Page, send_form
 from tests.service.pages.people.desk import actor, fault_of, get, leads_to, see
 
@@ -166,7 +167,7 @@ async def test_the_evidence_is_shown_beside_each_clause(world):
     assert "none is signed yet" in page.one("main").text
     assert "Reads are not recorded" in page.one("main").text
 
-    await world.services.checkpointer.take_in()
+    await take_in(world.services)
     async with world.services.store.write() as work:
         read = AuditRead(hour="2026-01-01T00:00:00Z", kind="page")
         work.record(world.acme.id, read, replace(BY_OPERATOR, actor=actor(world, "owner")))

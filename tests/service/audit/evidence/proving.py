@@ -1,5 +1,6 @@
 """What tests of evidence share: proofs through the API, verified as another party would."""
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -8,8 +9,19 @@ from sqlalchemy import select
 
 from analytics.evidence.merkle import leaf_hash, verify_consistency, verify_inclusion
 from analytics.evidence.notes import Checkpoint, VerifierKey, parse_inclusion
+from service.app.composition import Services
+from service.store.lease import LeaseTaken
 from service.store.tables import EvidenceCheckpoint
 from tests.service.audit.conftest import AuditWorld
+
+
+async def take_in(services: Services) -> int:
+    """Sign what is due, once the job of the app that runs has ended its step; how many rows."""
+    while True:
+        try:
+            return await services.checkpointer.take_in()
+        except LeaseTaken:
+            await asyncio.sleep(0.01)  # no event tells; the test's own timeout ends a wait in vain
 
 
 async def sign(audit: AuditWorld) -> int:

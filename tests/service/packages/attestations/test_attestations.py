@@ -24,7 +24,7 @@ from service.store.journal import append
 from service.store.organisations import get_org
 from service.store.transaction import within
 from tests.conftest import BY_OPERATOR, START
-from tests.service.audit.evidence.proving import checked
+from tests.service.audit.evidence.proving import checked, take_in
 from tests.service.audit.test_import import source
 from tests.service.gates import open_gate
 from tests.service.packages.attestations.conftest import LEFT_PAD, Attested
@@ -191,7 +191,7 @@ async def test_the_log_proves_what_a_statement_says(attested: Attested):
     row = await attested.install()
     said = base64.b64decode((await attested.envelope(row["id"]))["payload"])
     world = attested.proxied.world
-    await world.services.checkpointer.take_in()
+    await take_in(world.services)
     proof = await world.client.get(
         f"/api/v1/admin/orgs/acme/audit/{row['id']}/proof", headers=world.admin
     )
